@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_BACKEND_CPU_CPUTARGET_H
+#define KILN_COMPILER_BACKEND_CPU_CPUTARGET_H
+
+#include <cstdint>
+#include <string>
+
+namespace kiln::cpu {
+
+/// The processor that kernels are generated for. Recorded in the artifact and
+/// compared at load: code for AVX-512 does not start on a machine without it.
+struct CpuTarget {
+  std::string name;     ///< LLVM's name of the core, such as `znver3`.
+  std::string features; ///< LLVM's feature string, sorted: `+avx2,+fma,...`.
+  int64_t vectorBytes;  ///< Width of a vector register that arithmetic uses.
+  int64_t vectorRegisters;
+  int64_t l1Bytes;
+  int64_t l2Bytes;
+
+  /// How many elements of `elementBytes` one register holds.
+  int64_t lanes(int64_t elementBytes) const {
+    return vectorBytes / elementBytes;
+  }
+
+  /// The processor this process runs on.
+  static CpuTarget host();
+};
+
+} // namespace kiln::cpu
+
+#endif // KILN_COMPILER_BACKEND_CPU_CPUTARGET_H

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/backend/cpu/ObjectCode.h"
+
+#include "mlir/Conversion/Passes.h"
+#include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Arith/Transforms/Passes.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Linalg/Passes.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Math/Transforms/Approximation.h"
+#include "mlir/Dialect/Math/Transforms/Passes.h"
+#include "mlir/Dialect/MemRef/Transforms/Passes.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Export.h"
+#include "mlir/Transforms/GreedyPatternRewriteDriver.h"
+#include "mlir/Transforms/Passes.h"
+
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/LegacyPassManager.h"
+#include "llvm/IR/Module.h"
+#include "llvm/MC/TargetRegistry.h"
+#include "llvm/Passes/PassBuilder.h"
+#include "llvm/Support/FileSystem.h"
+#include "llvm/Support/Program.h"
+#include "llvm/Support/SmallVectorMemoryBuffer.h"
+#include "llvm/Support/TargetSelect.h"
+#include "llvm/Target/TargetMachine.h"
+#include "llvm/Target/TargetOptions.h"
+
+#include <mutex>
+
+using namespace mlir;
+
+namespace kiln::cpu {
+
+static constexpr StringLiteral kStageAttribute = "kiln.stage";
+
+func::FuncOp createStage(ModuleOp module, StringRef symbol, TypeRange buffers) {
+  OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+  SmallVector<Type> arguments(buffers.begin(), buffers.end());
+  arguments.append(3, builder.getIndexType());
+  auto function = func::FuncOp::create(builder, module.getLoc(), symbol,
+                                       builder.getFunctionType(arguments, {}));
+  function->setAttr(kStageAttribute, builder.getUnitAttr());
+  function.addEntryBlock();
+  return function;
+}
+
+StageRange getRange(func::FuncOp stage) {
+  auto arguments = stage.getArguments();
+  size_t count = arguments.size();
+  return {arguments[count - 3], arguments[count - 2], arguments[count - 1]};
+}
+
+// Every vector operation that has a polynomial gets it: one call of scalar libm
+// in a loop costs more than the rest of most kernels.
+static LogicalResult approximateMath(ModuleOp module) {
+  RewritePatternSet patterns(module.getContext());
+  populateMathPolynomialApproximationPatterns(patterns);
+  return applyPatternsGreedily(module, std::move(patterns));
+}
+
+static LogicalResult lowerToLlvmDialect(ModuleOp module, bool preciseMath) {
+  if (!preciseMath && failed(approximateMath(module)))
+    return failure();
+  PassManager manager(module.getContext());
+  manager.enableVerifier(false);
+  manager.addPass(createConvertLinalgToLoopsPass());
+  manager.addNestedPass<func::FuncOp>(createConvertVectorToSCFPass());
+  manager.addPass(createLowerAffinePass());
+  manager.addPass(createCanonicalizerPass());
+  manager.addPass(createCSEPass());
+  manager.addNestedPass<func::FuncOp>(createLoopInvariantCodeMotionPass());
+  manager.addPass(createSCFToControlFlowPass());
+  manager.addPass(memref::createExpandStridedMetadataPass());
+  manager.addPass(createLowerAffinePass());
+  manager.addPass(arith::createArithExpandOpsPass());
+  ConvertVectorToLLVMPassOptions vectorOptions;
+  vectorOptions.reassociateFPReductions = true;
+  manager.addPass(createConvertVectorToLLVMPass(vectorOptions));
+  manager.addPass(createConvertMathToLLVMPass());
+  manager.addPass(createConvertMathToLibmPass());
+  manager.addPass(createFinalizeMemRefToLLVMConversionPass());
+  ConvertFuncToLLVMPassOptions functionOptions;
+  functionOptions.useBarePtrCallConv = true;
+  manager.addPass(createConvertFuncToLLVMPass(functionOptions));
+  manager.addPass(createConvertVectorToLLVMPass(vectorOptions));
+  manager.addPass(createArithToLLVMConversionPass());
+  manager.addPass(createUBToLLVMConversionPass());
+  manager.addPass(createConvertIndexToLLVMPass());
+  manager.addPass(createConvertControlFlowToLLVMPass());
+  manager.addPass(createReconcileUnrealizedCastsPass());
+  return manager.run(module);
+}
+
+// The lowered function takes one pointer per buffer. The runtime cannot call
+// that without knowing the count, so each stage gets an exported trampoline
+// that reads the pointers from an array.
+static void addTrampoline(LLVM::LLVMFuncOp body) {
+  OpBuilder builder(body);
+  Location loc = body.getLoc();
+  std::string symbol = body.getSymName().str();
+  body.setSymName(symbol + "_body");
+  body.setLinkage(LLVM::Linkage::Internal);
+  Type pointer = LLVM::LLVMPointerType::get(builder.getContext());
+  Type i64 = builder.getI64Type();
+  auto type = LLVM::LLVMFunctionType::get(
+      LLVM::LLVMVoidType::get(builder.getContext()), {pointer, i64, i64, i64});
+  auto trampoline = LLVM::LLVMFuncOp::create(builder, loc, symbol, type);
+  trampoline->setAttr("passthrough", body->getAttr("passthrough"));
+  Block *block = trampoline.addEntryBlock(builder);
+  builder.setInsertionPointToStart(block);
+  SmallVector<Value> arguments;
+  unsigned buffers = body.getNumArguments() - 3;
+  for (unsigned index = 0; index < buffers; ++index) {
+    Value slot = LLVM::GEPOp::create(builder, loc, pointer, pointer,
+                                     block->getArgument(0),
+                                     ArrayRef<LLVM::GEPArg>{int32_t(index)});
+    arguments.push_back(LLVM::LoadOp::create(builder, loc, pointer, slot));
+  }
+  for (unsigned index = 1; index <= 3; ++index)
+    arguments.push_back(block->getArgument(index));
+  LLVM::CallOp::create(builder, loc, body, arguments);
+  LLVM::ReturnOp::create(builder, loc, ValueRange{});
+}
+
+static std::unique_ptr<llvm::TargetMachine>
+createTargetMachine(const CpuTarget &target) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    llvm::InitializeNativeTarget();
+    llvm::InitializeNativeTargetAsmPrinter();
+  });
+  llvm::Triple triple("x86_64-unknown-linux-gnu");
+  std::string error;
+  const llvm::Target *machine = llvm::TargetRegistry::lookupTarget(triple, error);
+  llvm::TargetOptions options;
+  // A multiply and the add that takes its result become one instruction; the
+  // choice is made here, so it cannot vary between runs.
+  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
+  return std::unique_ptr<llvm::TargetMachine>(machine->createTargetMachine(
+      triple, target.name, target.features, options, llvm::Reloc::PIC_,
+      std::nullopt, llvm::CodeGenOptLevel::Default));
+}
+
+static void optimise(llvm::Module &module, llvm::TargetMachine &machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager graphs;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder passes(&machine);
+  passes.registerModuleAnalyses(modules);
+  passes.registerCGSCCAnalyses(graphs);
+  passes.registerFunctionAnalyses(functions);
+  passes.registerLoopAnalyses(loops);
+  passes.crossRegisterProxies(loops, functions, graphs, modules);
+  passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2)
+      .run(module, modules);
+}
+
+FailureOr<std::string> compileObject(ModuleOp module, const CpuTarget &target,
+                                     bool preciseMath) {
+  auto passthrough = [&](MLIRContext *context) -> Attribute {
+    auto pair = [&](StringRef key, StringRef value) -> Attribute {
+      return ArrayAttr::get(context, {StringAttr::get(context, key),
+                                      StringAttr::get(context, value)});
+    };
+    return ArrayAttr::get(
+        context,
+        {pair("target-cpu", target.name), pair("target-features", target.features),
+         pair("prefer-vector-width", std::to_string(target.vectorBytes * 8))});
+  }(module.getContext());
+  for (auto function : module.getOps<func::FuncOp>())
+    function->setAttr("passthrough", passthrough);
+  if (failed(lowerToLlvmDialect(module, preciseMath)))
+    return failure();
+  SmallVector<LLVM::LLVMFuncOp> stages;
+  for (auto function : module.getOps<LLVM::LLVMFuncOp>())
+    if (function->hasAttr(kStageAttribute))
+      stages.push_back(function);
+  for (LLVM::LLVMFuncOp stage : stages) {
+    stage->removeAttr(kStageAttribute);
+    addTrampoline(stage);
+  }
+
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> code =
+      translateModuleToLLVMIR(module, context, "kernels");
+  if (!code)
+    return failure();
+  std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
+  code->setDataLayout(machine->createDataLayout());
+  code->setTargetTriple(machine->getTargetTriple());
+  optimise(*code, *machine);
+
+  llvm::SmallVector<char> object;
+  llvm::raw_svector_ostream stream(object);
+  llvm::legacy::PassManager emitter;
+  if (machine->addPassesToEmitFile(emitter, stream, nullptr,
+                                   llvm::CodeGenFileType::ObjectFile))
+    return failure();
+  emitter.run(*code);
+  return std::string(object.begin(), object.end());
+}
+
+static bool writeFile(StringRef path, StringRef bytes) {
+  std::error_code error;
+  llvm::raw_fd_ostream stream(path, error);
+  if (error)
+    return false;
+  stream << bytes;
+  stream.close();
+  return !stream.has_error();
+}
+
+FailureOr<std::string> linkObjects(ArrayRef<std::string> objects,
+                                   std::string &error) {
+  auto linker = llvm::sys::findProgramByName("ld.lld-22");
+  if (!linker)
+    linker = llvm::sys::findProgramByName("ld.lld");
+  if (!linker) {
+    error = "found no ld.lld-22 on PATH; run ./dev setup";
+    return failure();
+  }
+  llvm::SmallString<128> folder;
+  if (llvm::sys::fs::createUniqueDirectory("kiln-link", folder)) {
+    error = "cannot create a temporary folder";
+    return failure();
+  }
+  auto cleanUp = llvm::make_scope_exit(
+      [&] { llvm::sys::fs::remove_directories(folder); });
+  std::string output = (folder + "/kernels.so").str();
+  SmallVector<std::string> arguments = {
+      *linker, "-shared", "-o", output, "--build-id=none", "--no-undefined",
+      "--hash-style=gnu", "-z", "relro", "-z", "now", "--strip-all"};
+  for (auto [index, object] : llvm::enumerate(objects)) {
+    arguments.push_back((folder + "/" + Twine(index) + ".o").str());
+    if (!writeFile(arguments.back(), object)) {
+      error = "cannot write " + arguments.back();
+      return failure();
+    }
+  }
+  // By name, so that the artifact does not depend on where the library lies.
+  for (const char *library : {"libm.so.6", "libc.so.6"})
+    for (const char *place : {"/lib/x86_64-linux-gnu/", "/usr/lib64/", "/lib64/"})
+      if (llvm::sys::fs::exists(std::string(place) + library)) {
+        arguments.push_back(std::string(place) + library);
+        break;
+      }
+  SmallVector<StringRef> references(arguments.begin(), arguments.end());
+  if (llvm::sys::ExecuteAndWait(*linker, references, std::nullopt, {}, 0, 0,
+                                &error) != 0) {
+    error = "ld.lld failed: " + error;
+    return failure();
+  }
+  auto buffer = llvm::MemoryBuffer::getFile(output);
+  if (!buffer) {
+    error = "cannot read back " + output;
+    return failure();
+  }
+  return (*buffer)->getBuffer().str();
+}
+
+} // namespace kiln::cpu

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_BACKEND_CPU_OBJECTCODE_H
+#define KILN_COMPILER_BACKEND_CPU_OBJECTCODE_H
+
+#include "compiler/backend/cpu/CpuTarget.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+#include <vector>
+
+namespace kiln::cpu {
+
+/// One parallel pass of a kernel: `symbol` is called once per worker with a
+/// contiguous share [begin, end) of `items`; all workers meet before the next.
+struct KernelStage {
+  std::string symbol;
+  int64_t items = 0;
+};
+
+/// What a launch needs to know about a kernel. If `scratchBytesPerWorker` is
+/// not 0, the last buffer of every stage is scratch of that size times workers.
+struct KernelCode {
+  std::vector<KernelStage> stages;
+  int64_t scratchBytesPerWorker = 0;
+};
+
+/// Creates the function of one stage at the end of `module`, with `buffers` (memrefs with
+/// static shapes) followed by `begin`, `end` and `worker` as arguments, and an
+/// entry block; the caller emits the body and the return. The object exports
+///   void symbol(void *const *buffers, int64_t begin, int64_t end, int64_t worker)
+mlir::func::FuncOp createStage(mlir::ModuleOp module, llvm::StringRef symbol,
+                               mlir::TypeRange buffers);
+
+/// The three index arguments that follow the buffers of a stage.
+struct StageRange {
+  mlir::Value begin, end, worker;
+};
+StageRange getRange(mlir::func::FuncOp stage);
+
+/// Lowers the stages in `module` (func, scf, memref, vector, arith, math,
+/// linalg on buffers) to machine code and returns a relocatable object. The
+/// module is consumed. `preciseMath` calls libm instead of polynomials.
+mlir::FailureOr<std::string> compileObject(mlir::ModuleOp module,
+                                           const CpuTarget &target,
+                                           bool preciseMath = false);
+
+/// Links objects into one shared object that needs nothing but libm and libc.
+mlir::FailureOr<std::string>
+linkObjects(llvm::ArrayRef<std::string> objects, std::string &error);
+
+} // namespace kiln::cpu
+
+#endif // KILN_COMPILER_BACKEND_CPU_OBJECTCODE_H
