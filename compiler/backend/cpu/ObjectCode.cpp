@@ -18,6 +18,7 @@
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/Passes.h"
 
+#include "llvm/ADT/ScopeExit.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
@@ -230,7 +231,7 @@ FailureOr<std::string> linkObjects(ArrayRef<std::string> objects,
     error = "cannot create a temporary folder";
     return failure();
   }
-  auto cleanUp = llvm::make_scope_exit(
+  llvm::scope_exit cleanUp(
       [&] { llvm::sys::fs::remove_directories(folder); });
   std::string output = (folder + "/kernels.so").str();
   SmallVector<std::string> arguments = {

@@ -20,11 +20,17 @@ struct KernelStage {
   int64_t items = 0;
 };
 
-/// What a launch needs to know about a kernel. If `scratchBytesPerWorker` is
-/// not 0, the last buffer of every stage is scratch of that size times workers.
+/// The type of a scratch buffer is static like any other: that for this many.
+inline constexpr int64_t kMaxWorkers = 256;
+
+/// What a launch needs to know about a kernel. If it needs scratch, the last
+/// buffer of every stage is scratch: `sharedScratchBytes` that all workers see
+/// and that live from stage to stage, followed by `scratchBytesPerWorker` times
+/// workers, of which worker w uses part w. Both sizes are multiples of 64.
 struct KernelCode {
   std::vector<KernelStage> stages;
   int64_t scratchBytesPerWorker = 0;
+  int64_t sharedScratchBytes = 0;
 };
 
 /// Creates the function of one stage at the end of `module`, with `buffers` (memrefs with

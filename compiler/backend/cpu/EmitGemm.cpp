@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The loop nest of Goto and van de Geijn with all sizes known:
+//   for each item (a block of C)
+//     for each block of k: pack B into panels that stay in the second cache
+//       for each block of rows: pack A, if it lies across
+//         for each panel, for each register tile: multiply
+// A with contiguous rows is read in place: its scalars are at constant
+// distances from one pointer, and six streams do not trouble the cache.
+#include "compiler/backend/cpu/EmitGemm.h"
+
+#include "compiler/backend/cpu/MicroKernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace kiln::cpu {
+
+namespace {
+
+/// The sizes of all blocks. Items run through rows first, so that a worker
+/// meets the same columns of B again and need not pack them anew.
+struct GemmPlan {
+  TileShape tile;
+  int64_t width;              ///< Columns of a whole panel.
+  int64_t itemRows, itemColumns;
+  int64_t rowItems, columnItems;
+  int64_t blockRows, blockDepth;
+  bool packsLeft;
+  int64_t leftPanelStride, rightPanelStride; ///< Elements from panel to panel.
+  int64_t rightSize, scratchSize;            ///< Elements per worker.
+};
+
+} // namespace
+
+// Panels one after another would all start in the same cache set when the
+// depth is a power of two.
+static int64_t skew(int64_t elements) { return elements + 16; }
+
+// How much longer `items` take on `workers` than a perfect split.
+static double imbalance(int64_t items, int64_t workers) {
+  return double(llvm::divideCeil(items, workers) * workers) / double(items);
+}
+
+// Relative cost of cutting C into rowItems x columnItems: packing B is
+// repeated for each row item, packing A for each column item, and the workers
+// share the items. Costs are cycles per element from measurements on Zen 3.
+static double splitCost(const GemmShape &shape, const GemmPlan &plan,
+                        int64_t rowItems, int64_t columnItems) {
+  int64_t items = rowItems * columnItems;
+  double balance = 0.6 * imbalance(items, 2) + 0.25 * imbalance(items, 4) +
+                   0.15 * imbalance(items, 8);
+  double rows = double(shape.m) / rowItems;
+  double columns = double(shape.n) / columnItems;
+  double packing = 16.0 / rows + (plan.packsLeft ? 16.0 : 6.0) / columns;
+  return (1.0 + packing) * balance + 0.0005 * items;
+}
+
+static void chooseItems(const GemmShape &shape, const CpuTarget &target,
+                        GemmPlan &plan) {
+  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t panels = llvm::divideCeil(shape.n, plan.width);
+  int64_t tiles = llvm::divideCeil(shape.m, plan.tile.rows);
+  // Half of the second cache for the packed block of B.
+  int64_t panelLimit = std::max<int64_t>(
+      1, target.l2Bytes / 2 / (plan.blockDepth * plan.width * bytes));
+  double best = 0;
+  for (int64_t perColumnItem = 1;
+       perColumnItem <= std::min(panels, panelLimit); ++perColumnItem)
+    for (int64_t perRowItem = std::min<int64_t>(tiles, 4); perRowItem <= tiles;
+         perRowItem = perRowItem == tiles
+                          ? tiles + 1
+                          : std::min(tiles, perRowItem + perRowItem / 4)) {
+      int64_t rowItems = llvm::divideCeil(tiles, perRowItem);
+      int64_t columnItems = llvm::divideCeil(panels, perColumnItem);
+      double cost = splitCost(shape, plan, rowItems, columnItems);
+      if (best != 0 && cost >= best)
+        continue;
+      best = cost;
+      plan.rowItems = rowItems;
+      plan.columnItems = columnItems;
+      plan.itemRows = llvm::divideCeil(tiles, rowItems) * plan.tile.rows;
+      plan.itemColumns = llvm::divideCeil(panels, columnItems) * plan.width;
+    }
+  // Rounding up may leave the last ones empty.
+  plan.rowItems = llvm::divideCeil(shape.m, plan.itemRows);
+  plan.columnItems = llvm::divideCeil(shape.n, plan.itemColumns);
+}
+
+static GemmPlan makePlan(const GemmShape &shape, const CpuTarget &target) {
+  GemmPlan plan;
+  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  plan.tile = chooseTile(target);
+  plan.width = plan.tile.vectors * target.lanes(bytes);
+  plan.packsLeft = shape.aColumnStride != 1;
+  // A panel of B is read once per tile of rows, so it should stay in the first
+  // cache; the wide tiles of 32 registers read it slowly enough for the second.
+  int64_t depthLimit = plan.tile.vectors > 2
+                           ? 512
+                           : target.l1Bytes / 2 / (plan.width * bytes);
+  int64_t depthBlocks = llvm::divideCeil(shape.k, depthLimit);
+  plan.blockDepth = llvm::alignTo(llvm::divideCeil(shape.k, depthBlocks), 8);
+  chooseItems(shape, target, plan);
+  // A quarter of the second cache for the rows of A.
+  int64_t rowLimit = std::max<int64_t>(
+      1, target.l2Bytes / 4 / (plan.blockDepth * plan.tile.rows * bytes));
+  int64_t itemTiles = plan.itemRows / plan.tile.rows;
+  int64_t rowBlocks = llvm::divideCeil(itemTiles, rowLimit);
+  plan.blockRows = llvm::divideCeil(itemTiles, rowBlocks) * plan.tile.rows;
+  plan.leftPanelStride = skew(plan.blockDepth * plan.tile.rows);
+  plan.rightPanelStride = skew(plan.blockDepth * plan.width);
+  plan.rightSize = plan.itemColumns / plan.width * plan.rightPanelStride;
+  int64_t leftSize = plan.packsLeft ? plan.blockRows / plan.tile.rows *
+                                          plan.leftPanelStride
+                                    : 0;
+  plan.scratchSize = llvm::alignTo(plan.rightSize + leftSize, 64 / bytes);
+  return plan;
+}
+
+namespace {
+
+/// Writes the body of the stage.
+class GemmWriter {
+public:
+  GemmWriter(OpBuilder &builder, func::FuncOp stage, const GemmShape &shape,
+             const GemmPlan &plan, const CpuTarget &target,
+             GemmEpilogue epilogue)
+      : write(builder, stage.getLoc(), shape.elementType, target), shape(shape),
+        plan(plan), epilogue(epilogue), a(stage.getArgument(0)),
+        b(stage.getArgument(1)), c(stage.getArgument(2)),
+        extra(stage.getArguments().drop_front(3).drop_back(4)),
+        scratch(stage.getArgument(stage.getNumArguments() - 4)),
+        range(getRange(stage)) {}
+
+  void emit();
+
+private:
+  /// A block of k, the same for all tiles of an item.
+  struct Depth {
+    Value begin, size, isFirst, isLast;
+    int64_t factor; ///< Divides the size.
+  };
+
+  void emitDepthBlock(Value m0, Value mEnd, Value n0, Value nEnd, Value isFresh,
+                      const Depth &depth);
+  void packRight(Value n0, Value nEnd, const Depth &depth);
+  void packLeft(Value i0, Value iEnd, const Depth &depth);
+  void emitRows(Value i0, Value iEnd, Value column, Value panel,
+                int64_t columns, const Depth &depth);
+  void emitTile(Value row, Value leftBase, Value column, Value panel,
+                int64_t rows, int64_t columns, const Depth &depth);
+  SmallVector<Value> initialValues(Value place, int64_t rows, int64_t columns,
+                                   const Depth &depth);
+  void finish(ArrayRef<Value> sums, Value place, Value row, Value column,
+              int64_t rows, int64_t columns, bool isFinal);
+
+  bool hasOneDepthBlock() const { return plan.blockDepth >= shape.k; }
+  int64_t tailColumns() const { return shape.n % plan.width; }
+  int64_t tailRows() const { return shape.m % plan.tile.rows; }
+
+  TileWriter write;
+  const GemmShape &shape;
+  const GemmPlan &plan;
+  GemmEpilogue epilogue;
+  Value a, b, c;
+  ValueRange extra;
+  Value scratch;
+  StageRange range;
+  Value rightBase, leftBase; ///< Where this worker's panels begin.
+};
+
+} // namespace
+
+void GemmWriter::emit() {
+  rightBase = write.mul(range.worker, plan.scratchSize);
+  leftBase = write.add(rightBase, plan.rightSize);
+  write.loop(range.begin, range.end, 1, [&](Value item) {
+    Value m0 = write.mul(write.rem(item, plan.rowItems), plan.itemRows);
+    Value n0 = write.mul(write.div(item, plan.rowItems), plan.itemColumns);
+    Value mEnd = write.min(write.add(m0, plan.itemRows), write.index(shape.m));
+    Value nEnd =
+        write.min(write.add(n0, plan.itemColumns), write.index(shape.n));
+    if (hasOneDepthBlock()) {
+      // Items of the same columns follow each other and share the panels.
+      Value isFresh = arith::OrIOp::create(
+          write.builder, write.loc, write.isEqual(item, range.begin),
+          write.isEqual(m0, write.index(0)));
+      Value yes = arith::ConstantIntOp::create(write.builder, write.loc, 1, 1);
+      emitDepthBlock(m0, mEnd, n0, nEnd, isFresh,
+                     {write.index(0), write.index(shape.k), yes, yes, shape.k});
+      return;
+    }
+    write.loop(write.index(0), write.index(shape.k), plan.blockDepth,
+               [&](Value k0) {
+      Value kEnd = write.add(k0, plan.blockDepth);
+      Value total = write.index(shape.k);
+      bool isEven = shape.k % plan.blockDepth == 0;
+      Depth depth;
+      depth.begin = k0;
+      depth.size = isEven ? write.index(plan.blockDepth)
+                          : write.sub(write.min(kEnd, total), k0);
+      depth.isFirst = write.isEqual(k0, write.index(0));
+      depth.isLast = arith::CmpIOp::create(write.builder, write.loc,
+                                           arith::CmpIPredicate::uge, kEnd,
+                                           total);
+      depth.factor = isEven ? plan.blockDepth
+                            : std::gcd(plan.blockDepth,
+                                       shape.k % plan.blockDepth);
+      emitDepthBlock(m0, mEnd, n0, nEnd, Value(), depth);
+    });
+  });
+  func::ReturnOp::create(write.builder, write.loc);
+}
+
+void GemmWriter::emitDepthBlock(Value m0, Value mEnd, Value n0, Value nEnd,
+                                Value isFresh, const Depth &depth) {
+  if (isFresh)
+    write.branch(isFresh, [&] { packRight(n0, nEnd, depth); });
+  else
+    packRight(n0, nEnd, depth);
+  Value wholeEnd =
+      write.min(nEnd, write.index(shape.n - tailColumns()));
+  write.loop(m0, mEnd, plan.blockRows, [&](Value i0) {
+    Value iEnd = write.min(write.add(i0, plan.blockRows), mEnd);
+    if (plan.packsLeft)
+      packLeft(i0, iEnd, depth);
+    auto panelOf = [&](Value column) {
+      Value number = write.div(write.sub(column, n0), plan.width);
+      return write.add(rightBase, write.mul(number, plan.rightPanelStride));
+    };
+    write.loop(n0, wholeEnd, plan.width, [&](Value column) {
+      emitRows(i0, iEnd, column, panelOf(column), plan.width, depth);
+    });
+    if (tailColumns() != 0)
+      write.branch(write.isBelow(wholeEnd, nEnd), [&] {
+        emitRows(i0, iEnd, wholeEnd, panelOf(wholeEnd), tailColumns(), depth);
+      });
+  });
+}
+
+void GemmWriter::packRight(Value n0, Value nEnd, const Depth &depth) {
+  auto pack = [&](Value column, int64_t columns) {
+    Value number = write.div(write.sub(column, n0), plan.width);
+    Value panel =
+        write.add(rightBase, write.mul(number, plan.rightPanelStride));
+    Value from = write.add(write.mul(depth.begin, shape.bRowStride),
+                           write.mul(column, shape.bColumnStride));
+    emitPackPanel(write, {b, from, shape.bRowStride, shape.bColumnStride},
+                  depth.size, depth.factor, columns,
+                  llvm::alignTo(columns, write.lanes), scratch, panel);
+  };
+  Value wholeEnd = write.min(nEnd, write.index(shape.n - tailColumns()));
+  write.loop(n0, wholeEnd, plan.width,
+             [&](Value column) { pack(column, plan.width); });
+  if (tailColumns() != 0)
+    write.branch(write.isBelow(wholeEnd, nEnd),
+                 [&] { pack(wholeEnd, tailColumns()); });
+}
+
+// Rows of A lie side by side: one row of k is read through and dealt out to
+// the panels, so that every line of A is touched once.
+void GemmWriter::packLeft(Value i0, Value iEnd, const Depth &depth) {
+  int64_t rows = plan.tile.rows;
+  Value wholeEnd = write.min(iEnd, write.index(shape.m - tailRows()));
+  write.loop(write.index(0), depth.size, 1, [&](Value k) {
+    Value from = write.mul(write.add(depth.begin, k), shape.aColumnStride);
+    Value to = write.add(leftBase, write.mul(k, rows));
+    auto copy = [&](Value row, int64_t count) {
+      Value number = write.div(write.sub(row, i0), rows);
+      write.store(write.load(a, write.add(from, row), count), scratch,
+                  write.add(to, write.mul(number, plan.leftPanelStride)));
+    };
+    write.loop(i0, wholeEnd, rows, [&](Value row) { copy(row, rows); });
+    if (tailRows() != 0)
+      write.branch(write.isBelow(wholeEnd, iEnd),
+                   [&] { copy(wholeEnd, tailRows()); });
+  });
+}
+
+void GemmWriter::emitRows(Value i0, Value iEnd, Value column, Value panel,
+                          int64_t columns, const Depth &depth) {
+  auto left = [&](Value row) {
+    if (plan.packsLeft) {
+      Value number = write.div(write.sub(row, i0), plan.tile.rows);
+      return write.add(leftBase, write.mul(number, plan.leftPanelStride));
+    }
+    return write.add(write.mul(row, shape.aRowStride), depth.begin);
+  };
+  Value wholeEnd = write.min(iEnd, write.index(shape.m - tailRows()));
+  write.loop(i0, wholeEnd, plan.tile.rows, [&](Value row) {
+    emitTile(row, left(row), column, panel, plan.tile.rows, columns, depth);
+  });
+  if (tailRows() != 0)
+    write.branch(write.isBelow(wholeEnd, iEnd), [&] {
+      emitTile(wholeEnd, left(wholeEnd), column, panel, tailRows(), columns,
+               depth);
+    });
+}
+
+void GemmWriter::emitTile(Value row, Value leftPlace, Value column, Value panel,
+                          int64_t rows, int64_t columns, const Depth &depth) {
+  Value place = write.add(write.mul(row, shape.cRowStride), column);
+  int64_t vectors = llvm::divideCeil(columns, write.lanes);
+  ScalarOperand left = {a, leftPlace, shape.aRowStride, shape.aColumnStride};
+  if (plan.packsLeft)
+    left = {scratch, leftPlace, 1, plan.tile.rows};
+  VectorOperand right = {scratch, panel, vectors * write.lanes};
+  SmallVector<Value> sums =
+      emitTileProduct(write, rows, vectors, left, right, depth.size,
+                      depth.factor, initialValues(place, rows, columns, depth));
+  if (!epilogue) {
+    finish(sums, place, row, column, rows, columns, false);
+    return;
+  }
+  write.branch(
+      depth.isLast,
+      [&] { finish(sums, place, row, column, rows, columns, true); },
+      [&] { finish(sums, place, row, column, rows, columns, false); });
+}
+
+// Later blocks of k continue from what C holds.
+SmallVector<Value> GemmWriter::initialValues(Value place, int64_t rows,
+                                             int64_t columns,
+                                             const Depth &depth) {
+  int64_t vectors = llvm::divideCeil(columns, write.lanes);
+  auto loadAll = [&] {
+    SmallVector<Value> values;
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t j = 0; j < columns; j += write.lanes)
+        values.push_back(write.loadPadded(
+            c, write.add(place, row * shape.cRowStride + j),
+            std::min(write.lanes, columns - j)));
+    return values;
+  };
+  if (shape.accumulate)
+    return loadAll();
+  SmallVector<Value> zeros(rows * vectors, write.zeros(write.lanes));
+  if (hasOneDepthBlock())
+    return zeros;
+  auto choice = scf::IfOp::create(
+      write.builder, write.loc, depth.isFirst,
+      [&](OpBuilder &, Location) {
+        scf::YieldOp::create(write.builder, write.loc, zeros);
+      },
+      [&](OpBuilder &, Location) {
+        scf::YieldOp::create(write.builder, write.loc, loadAll());
+      });
+  return SmallVector<Value>(choice.getResults());
+}
+
+void GemmWriter::finish(ArrayRef<Value> sums, Value place, Value row,
+                        Value column, int64_t rows, int64_t columns,
+                        bool isFinal) {
+  for (auto [number, sum] : llvm::enumerate(sums)) {
+    int64_t vectors = sums.size() / rows;
+    int64_t i = number / vectors, j = number % vectors * write.lanes;
+    Value values = write.firstLanes(sum, std::min(write.lanes, columns - j));
+    if (isFinal)
+      values = epilogue(write.builder, write.loc, values, write.add(row, i),
+                        write.add(column, j), extra);
+    write.store(values, c, write.add(place, i * shape.cRowStride + j));
+  }
+}
+
+// The number of elements from the first to the last.
+static int64_t extent(int64_t rows, int64_t rowStride, int64_t columns,
+                      int64_t columnStride) {
+  return (rows - 1) * rowStride + (columns - 1) * columnStride + 1;
+}
+
+KernelCode emitGemm(ModuleOp module, StringRef symbol, const GemmShape &shape,
+                    const CpuTarget &target, TypeRange extra,
+                    GemmEpilogue epilogue) {
+  GemmPlan plan = makePlan(shape, target);
+  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  auto flat = [&](int64_t size) -> Type {
+    return MemRefType::get(size, shape.elementType);
+  };
+  SmallVector<Type> buffers = {
+      flat(extent(shape.m, shape.aRowStride, shape.k, shape.aColumnStride)),
+      flat(extent(shape.k, shape.bRowStride, shape.n, shape.bColumnStride)),
+      flat(extent(shape.m, shape.cRowStride, shape.n, 1))};
+  buffers.append(extra.begin(), extra.end());
+  buffers.push_back(flat(plan.scratchSize * kMaxWorkers));
+  func::FuncOp stage = createStage(module, symbol, buffers);
+  OpBuilder builder = OpBuilder::atBlockBegin(&stage.front());
+  GemmWriter(builder, stage, shape, plan, target, epilogue).emit();
+  KernelCode code;
+  code.stages.push_back({symbol.str(), plan.rowItems * plan.columnItems});
+  code.scratchBytesPerWorker = plan.scratchSize * bytes;
+  return code;
+}
+
+} // namespace kiln::cpu
