@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_CONFIG_CACHE_H
+#define KILN_COMPILER_CONFIG_CACHE_H
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace kiln {
+
+/// Artifacts by compile key, one file each, shared by all processes of a user.
+/// An entry appears whole, by a rename, or not at all; readers and writers need
+/// no lock. Nothing that goes wrong here is an error: the worst is a miss.
+class Cache {
+public:
+  /// Warnings go to `warn`, at most one for an unusable folder and one for a
+  /// corrupt entry. Nothing is created before something is published.
+  Cache(std::string folder, std::function<void(const std::string &)> warn);
+
+  /// $KILN_CACHE_DIR, $XDG_CACHE_HOME/kiln or ~/.cache/kiln; empty when the
+  /// environment names none.
+  static std::string defaultFolder();
+
+  struct Entry {
+    std::string key;
+    std::string path;
+    uint64_t bytes;
+  };
+
+  /// Path of the entry when there is one that `isIntact` accepts, or empty. A
+  /// corrupt entry is removed.
+  std::string lookUp(const std::string &key,
+                     const std::function<bool(const std::string &)> &isIntact);
+
+  /// Copies a finished file into the cache. Returns the entry's path, or empty.
+  std::string publish(const std::string &key, const std::string &file);
+
+  /// All entries by key.
+  std::vector<Entry> list() const;
+
+  /// Removes all entries and the remains of interrupted writers; returns how
+  /// many entries went.
+  size_t clear();
+
+  const std::string &path() const { return folder; }
+
+private:
+  bool prepareFolder();
+  void warnOnce(const std::string &message);
+
+  std::string folder;
+  std::function<void(const std::string &)> warn;
+  bool hasWarned = false;
+};
+
+/// Writes a copy of a file beside its target and renames it over it, so that
+/// the target is whole or untouched. On failure returns errno and leaves
+/// nothing.
+int copyAtomically(const std::string &source, const std::string &target);
+
+} // namespace kiln
+
+#endif

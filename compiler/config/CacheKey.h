@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_CONFIG_CACHE_KEY_H
+#define KILN_COMPILER_CONFIG_CACHE_KEY_H
+
+#include "compiler/config/Config.h"
+
+#include <string>
+
+namespace kiln {
+
+/// All that the bytes of an artifact depend on.
+struct CompileInputs {
+  std::string compilerLibrary; // path of libKilnCompiler.so
+  bool isReference = false;
+};
+
+/// Name and features of the processor as /proc/cpuinfo has them: code is
+/// generated for the machine that compiles.
+std::string hostProcessor();
+
+/// "kiln_" and 64 hexadecimal digits. Fails when the compiler library or the
+/// model file cannot be read; `error` then says which.
+std::optional<std::string> compileKey(const Config &config,
+                                      const CompileInputs &inputs,
+                                      std::string &error);
+
+} // namespace kiln
+
+#endif

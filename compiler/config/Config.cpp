@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/Config.h"
+
+#include "compiler/config/ReadValue.h"
+#include "compiler/config/Schema.h"
+
+#include <algorithm>
+
+namespace kiln {
+
+std::string Config::print() const {
+  std::string text;
+  for (const Key &key : schema()) {
+    std::string section(key.section());
+    std::string indent(2 * std::count(key.path.begin(), key.path.end(), '.'),
+                       ' ');
+    if (key.type == KeyType::Section) {
+      text += indent + std::string(key.name()) + ":\n";
+      continue;
+    }
+    if (!key.kinds.empty() &&
+        !hasChoice(key.kinds, kindOfSection(section, *this)))
+      continue;
+    std::string value = printValue(key, *this);
+    if (!value.empty())
+      text += indent + std::string(key.name()) + ": " + value + "\n";
+  }
+  return text;
+}
+
+} // namespace kiln

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_CONFIG_CONFIG_H
+#define KILN_COMPILER_CONFIG_CONFIG_H
+
+#include "compiler/config/Diagnostics.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kiln {
+
+enum class ModelKind { Gpt, Mlp, File };
+enum class Positions { Learned, None };
+enum class Precision { F32, F64 };
+enum class OptimizerKind { Adam, AdamW, Sgd };
+enum class ScheduleKind { Constant, Cosine };
+enum class DataKind { Text, Tokens, Idx, None };
+enum class DeviceKind { Cpu };
+
+/// Members that the kind does not use keep their initial values.
+struct ModelConfig {
+  ModelKind kind = ModelKind::Gpt;
+  // gpt
+  int64_t layers = 0;
+  int64_t hidden = 0;
+  int64_t heads = 0;
+  int64_t feedForward = 0;
+  int64_t sequence = 0;
+  int64_t vocabulary = 0;
+  bool tiedHead = true;
+  bool biases = true;
+  Positions positions = Positions::Learned;
+  // mlp
+  std::vector<int64_t> hiddenSizes;
+  int64_t inputs = 0;
+  int64_t classes = 0;
+  // file
+  std::string path;
+};
+
+struct OptimizerConfig {
+  OptimizerKind kind = OptimizerKind::AdamW;
+  double learningRate = 0;
+  std::vector<double> betas; // two; adam and adamw
+  double epsilon = 0;        // adam and adamw
+  double weightDecay = 0;
+  double momentum = 0; // sgd
+};
+
+/// Factor on the learning rate: rises linearly over `warmup` steps, then is
+/// constant, or falls as a cosine to `minimum` (a learning rate) at `steps`.
+struct ScheduleConfig {
+  ScheduleKind kind = ScheduleKind::Constant;
+  int64_t warmup = 0;
+  int64_t steps = 0;  // cosine
+  double minimum = 0; // cosine
+};
+
+struct TrainingConfig {
+  int64_t globalBatch = 0;
+  int64_t microBatch = 0; // as written; 0: none, the whole batch at once
+  int64_t steps = 0;      // 0: given by epochs
+  int64_t epochs = 0;     // 0: given by steps
+  int64_t seed = 0;
+  Precision precision = Precision::F32;
+  double clipNorm = 0; // 0: off
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+
+  /// Samples of one micro-batch; the last of a step may be smaller.
+  int64_t microBatchSize() const {
+    return microBatch ? microBatch : globalBatch;
+  }
+  /// Micro-batches of one step.
+  int64_t accumulation() const {
+    return (globalBatch + microBatchSize() - 1) / microBatchSize();
+  }
+};
+
+struct DataConfig {
+  DataKind kind = DataKind::None;
+  std::string path;
+  std::string labels;    // idx
+  std::string tokenizer; // text
+  int64_t width = 0;     // bits of a token; tokens
+  bool shuffle = true;
+};
+
+struct DevicesConfig {
+  DeviceKind kind = DeviceKind::Cpu;
+  int64_t count = 1;
+  int64_t threads = 1; // workers of a device; `auto` is resolved
+  int64_t memory = 0;  // bytes of a device; 0: no limit
+};
+
+struct LogConfig {
+  int64_t every = 20;
+};
+
+/// A whole config with every default filled in: the compiler's only input
+/// beside the model file it may name.
+struct Config {
+  ModelConfig model;
+  TrainingConfig training;
+  DataConfig data;
+  DevicesConfig devices;
+  LogConfig log;
+
+  /// Canonical YAML: every key that applies, in the schema's order. Equal
+  /// configs print equal text, and the text loads as the same config.
+  std::string print() const;
+};
+
+/// Reads a config file and applies overrides (`key.path=value`) to it. Paths in
+/// the file are taken relative to its folder, those in overrides as they are.
+/// Returns nothing when there was an error; all errors are in `diagnostics`.
+/// Never throws.
+std::optional<Config> loadConfig(const std::string &path,
+                                 const std::vector<std::string> &overrides,
+                                 Diagnostics &diagnostics);
+
+/// The same for text that does not come from a file; `name` stands for it in
+/// errors, and its folder is where paths start.
+std::optional<Config> parseConfig(const std::string &text,
+                                  const std::string &name,
+                                  const std::vector<std::string> &overrides,
+                                  Diagnostics &diagnostics);
+
+} // namespace kiln
+
+#endif

@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/ReadValue.h"
+
+#include "compiler/config/CanonicalText.h"
+#include "compiler/config/Spelling.h"
+
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <sched.h>
+#include <thread>
+
+namespace kiln {
+
+int64_t availableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0)
+    return CPU_COUNT(&set);
+  return std::max(1u, std::thread::hardware_concurrency());
+}
+
+namespace {
+
+bool isPlain(const YamlNode &node) {
+  return node.kind == YamlNode::Kind::Scalar && !node.quoted;
+}
+
+bool isWord(const YamlNode &node, std::string_view word) {
+  return isPlain(node) && node.text == word;
+}
+
+template <typename T> std::optional<T> parseWhole(const std::string &text) {
+  T value;
+  const char *end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end)
+    return std::nullopt;
+  return value;
+}
+
+std::optional<int64_t> parseInteger(const YamlNode &node, const Key &key) {
+  if (!isPlain(node))
+    return std::nullopt;
+  std::optional<int64_t> value = parseWhole<int64_t>(node.text);
+  if (!value || static_cast<double>(*value) < key.minimum ||
+      static_cast<double>(*value) > key.maximum)
+    return std::nullopt;
+  return value;
+}
+
+std::optional<double> parseNumber(const YamlNode &node, const Key &key) {
+  if (!isPlain(node))
+    return std::nullopt;
+  std::optional<double> value = parseWhole<double>(node.text);
+  if (!value || !std::isfinite(*value) || *value < key.minimum ||
+      *value > key.maximum)
+    return std::nullopt;
+  return value;
+}
+
+/// "2GiB", "512 MiB", "1000000": decimal and binary units.
+std::optional<int64_t> parseBytes(const YamlNode &node) {
+  if (!isPlain(node))
+    return std::nullopt;
+  const std::string &text = node.text;
+  size_t digits = text.find_first_not_of("0123456789.");
+  digits = std::min(digits, text.size());
+  std::optional<double> number = parseWhole<double>(text.substr(0, digits));
+  size_t start = std::min(text.find_first_not_of(' ', digits), text.size());
+  std::string unit = text.substr(start);
+  static const std::pair<const char *, double> units[] = {
+      {"", 1},         {"B", 1},       {"KB", 1e3},     {"MB", 1e6},
+      {"GB", 1e9},     {"TB", 1e12},   {"KiB", 0x1p10}, {"MiB", 0x1p20},
+      {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  for (const auto &[name, factor] : units)
+    if (number && unit == name && *number * factor >= 1 &&
+        *number * factor < 0x1p62)
+      return static_cast<int64_t>(*number * factor);
+  return std::nullopt;
+}
+
+/// Reads one value; a class only so that the parts share what they report to.
+class ValueReader {
+public:
+  ValueReader(const Key &key, const YamlNode &node, const std::string &folder,
+              Config &config, Diagnostics &diagnostics)
+      : key(key), node(node), folder(folder), slot(key.slot(config)),
+        diagnostics(diagnostics) {}
+
+  bool read() {
+    switch (key.type) {
+    case KeyType::Section:
+      return true;
+    case KeyType::Integer:
+      return storeParsed<int64_t>(parseInteger(node, key));
+    case KeyType::Number:
+      return storeParsed<double>(parseNumber(node, key));
+    case KeyType::IntegerList:
+      return readIntegerList();
+    case KeyType::Pair:
+      return readPair();
+    case KeyType::Boolean:
+      return readBoolean();
+    case KeyType::Choice:
+      return readChoice();
+    case KeyType::Path:
+      return readPath();
+    case KeyType::MicroBatch:
+      return readMicroBatch();
+    case KeyType::Threads:
+      return readThreads();
+    case KeyType::Bytes:
+      return readBytes();
+    case KeyType::Mesh:
+      return readMesh();
+    case KeyType::Unavailable:
+      return report("not available yet; remove it");
+    }
+    return false;
+  }
+
+private:
+  bool report(const std::string &message) {
+    diagnostics.error(node.position, std::string(key.path) + ": " + message);
+    return false;
+  }
+
+  bool reportWanted(const YamlNode &found) {
+    diagnostics.error(found.position, std::string(key.path) + ": found " +
+                                          found.describe() + ", wanted " +
+                                          key.wanted());
+    return false;
+  }
+
+  template <typename T> bool storeParsed(const std::optional<T> &value) {
+    if (!value)
+      return reportWanted(node);
+    *std::get<T *>(slot) = *value;
+    return true;
+  }
+
+  bool readIntegerList() {
+    auto &values = *std::get<std::vector<int64_t> *>(slot);
+    values.clear();
+    bool isList = node.kind == YamlNode::Kind::Sequence;
+    if (isList && node.items.empty()) {
+      diagnostics.error(node.position, std::string(key.path) +
+                                           ": found an empty list, wanted " +
+                                           key.wanted());
+      return false;
+    }
+    bool isValid = true;
+    for (const YamlNode &item : isList ? node.items : std::vector{node}) {
+      if (item.kind == YamlNode::Kind::Invalid) {
+        isValid = false;
+        continue;
+      }
+      std::optional<int64_t> value = parseInteger(item, key);
+      if (value)
+        values.push_back(*value);
+      else
+        isValid = reportWanted(item);
+    }
+    return isValid;
+  }
+
+  bool readPair() {
+    auto &values = *std::get<std::vector<double> *>(slot);
+    values.clear();
+    if (node.kind != YamlNode::Kind::Sequence)
+      return reportWanted(node);
+    if (node.items.size() != 2)
+      return report("found a list of " + std::to_string(node.items.size()) +
+                    ", wanted " + key.wanted());
+    for (const YamlNode &item : node.items) {
+      std::optional<double> value = parseNumber(item, key);
+      if (!value || *value >= key.maximum)
+        return reportWanted(item);
+      values.push_back(*value);
+    }
+    return true;
+  }
+
+  bool readBoolean() {
+    if (!isWord(node, "true") && !isWord(node, "false"))
+      return reportWanted(node);
+    *std::get<bool *>(slot) = node.text == "true";
+    return true;
+  }
+
+  bool readChoice() {
+    if (node.kind != YamlNode::Kind::Scalar)
+      return reportWanted(node);
+    if (hasChoice(key.unavailable, node.text))
+      return report("'" + node.text + "' is not available yet; wanted " +
+                    key.wanted());
+    std::vector<std::string> words = splitChoices(key.choices);
+    for (size_t i = 0; i < words.size(); ++i)
+      if (words[i] == node.text)
+        return storeChoice(words[i], static_cast<int>(i));
+    return report("found " + node.describe() + ", wanted " + key.wanted() +
+                  didYouMean(nearestWord(node.text, words)));
+  }
+
+  bool storeChoice(const std::string &word, int number) {
+    if (EnumSlot *enumeration = std::get_if<EnumSlot>(&slot))
+      enumeration->store(enumeration->object, number);
+    else if (std::string **text = std::get_if<std::string *>(&slot))
+      **text = word;
+    else if (int64_t **integer = std::get_if<int64_t *>(&slot))
+      **integer = *parseWhole<int64_t>(word);
+    return true;
+  }
+
+  bool readPath() {
+    if (node.kind != YamlNode::Kind::Scalar || node.text.empty() ||
+        node.text.find('\0') != std::string::npos)
+      return reportWanted(node);
+    std::filesystem::path path = node.text;
+    // What is typed on the command line starts where the user is.
+    if (node.position.source == 0 && path.is_relative())
+      path = std::filesystem::path(folder) / path;
+    *std::get<std::string *>(slot) = path.lexically_normal().string();
+    return true;
+  }
+
+  bool readMicroBatch() {
+    if (node.isMap() || isWord(node, "auto") || isWord(node, "explore"))
+      return report("search over micro-batch sizes is not available yet; give "
+                    "a number or none");
+    if (isWord(node, "none")) {
+      *std::get<int64_t *>(slot) = 0;
+      return true;
+    }
+    return storeParsed<int64_t>(parseInteger(node, key));
+  }
+
+  bool readThreads() {
+    if (isWord(node, "auto")) {
+      *std::get<int64_t *>(slot) = availableCores();
+      return true;
+    }
+    std::optional<int64_t> value = parseInteger(node, key);
+    if (value && *value > 1024)
+      return report("found " + node.describe() + ", wanted at most 1024");
+    return storeParsed<int64_t>(value);
+  }
+
+  bool readBytes() {
+    if (isWord(node, "auto")) {
+      *std::get<int64_t *>(slot) = 0;
+      return true;
+    }
+    return storeParsed<int64_t>(parseBytes(node));
+  }
+
+  bool readMesh() {
+    if (isWord(node, "auto"))
+      return true;
+    if (!node.isMap())
+      return reportWanted(node);
+    std::vector<std::string> axes = {"data", "tensor"};
+    bool isValid = true;
+    for (size_t i = 0; i < node.keys.size(); ++i) {
+      const std::string &axis = node.keys[i].text;
+      std::optional<int64_t> size = parseInteger(node.items[i], key);
+      std::string problem;
+      if (axis != "data" && axis != "tensor")
+        problem = "found the axis '" + axis + "', wanted data or tensor" +
+                  didYouMean(nearestWord(axis, axes));
+      else if (!size)
+        problem =
+            "found " + node.items[i].describe() + ", wanted a positive integer";
+      else if (*size != 1)
+        problem = "an axis of size " + std::to_string(*size) +
+                  " is not available yet; wanted 1";
+      if (problem.empty())
+        continue;
+      diagnostics.error(node.keys[i].position,
+                        std::string(key.path) + ": " + problem);
+      isValid = false;
+    }
+    return isValid;
+  }
+
+  const Key &key;
+  const YamlNode &node;
+  const std::string &folder;
+  Slot slot;
+  Diagnostics &diagnostics;
+};
+
+template <typename T, typename Print>
+std::string printList(const std::vector<T> &values, Print print) {
+  std::string text = "[";
+  for (size_t i = 0; i < values.size(); ++i)
+    text += (i ? ", " : "") + print(values[i]);
+  return text + "]";
+}
+
+std::string printInteger(const Key &key, int64_t value) {
+  if (value == 0 && key.type == KeyType::MicroBatch)
+    return "none";
+  if (value == 0 && key.type == KeyType::Bytes)
+    return "auto";
+  // Keys that may be absent or are computed have no legal zero.
+  if (value == 0 && !key.hasDefault() && key.minimum > 0)
+    return "";
+  return std::to_string(value);
+}
+
+} // namespace
+
+bool readValue(const Key &key, const YamlNode &node, const std::string &folder,
+               Config &config, Diagnostics &diagnostics) {
+  if (node.kind == YamlNode::Kind::Invalid)
+    return false;
+  return ValueReader(key, node, folder, config, diagnostics).read();
+}
+
+std::string printValue(const Key &key, const Config &config) {
+  struct Printer {
+    const Key &key;
+    std::string operator()(std::monostate) const {
+      return key.hasDefault() ? std::string(key.fallback) : "";
+    }
+    std::string operator()(int64_t *value) const {
+      return printInteger(key, *value);
+    }
+    std::string operator()(double *value) const { return printNumber(*value); }
+    std::string operator()(bool *value) const {
+      return *value ? "true" : "false";
+    }
+    std::string operator()(std::string *value) const {
+      return key.type == KeyType::Path ? quoteText(*value) : *value;
+    }
+    std::string operator()(std::vector<int64_t> *values) const {
+      return printList(*values, [](int64_t v) { return std::to_string(v); });
+    }
+    std::string operator()(std::vector<double> *values) const {
+      return printList(*values, printNumber);
+    }
+    std::string operator()(const EnumSlot &slot) const {
+      return splitChoices(key.choices).at(slot.load(slot.object));
+    }
+  };
+  // The slot only reads here; slots are declared on mutable configs.
+  return std::visit(Printer{key}, key.slot(const_cast<Config &>(config)));
+}
+
+} // namespace kiln

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/Schema.h"
+
+#include "compiler/config/CanonicalText.h"
+
+#include <cmath>
+#include <iomanip>
+#include <limits>
+#include <sstream>
+#include <type_traits>
+
+namespace kiln {
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double maximumSize = 2147483647; // Fits the index types of a kernel.
+// Integers above 2^53 would not survive the tools that read the config as JSON.
+constexpr double maximumCount = 9007199254740992;
+
+template <typename T> Slot slotOf(T &member) {
+  if constexpr (std::is_enum_v<T>)
+    return EnumSlot{&member,
+                    [](void *object, int value) {
+                      *static_cast<T *>(object) = static_cast<T>(value);
+                    },
+                    [](const void *object) {
+                      return static_cast<int>(*static_cast<const T *>(object));
+                    }};
+  else
+    return &member;
+}
+
+/// The member reached by following member pointers from the config.
+template <auto... Path> Slot at(Config &config) {
+  return slotOf((config.*....*Path));
+}
+
+Slot nowhere(Config &) { return std::monostate(); }
+
+constexpr Key section(std::string_view path, std::string_view summary) {
+  return {path, "", KeyType::Section, "", 0, 0, "", "", nowhere, summary};
+}
+
+constexpr Key integer(std::string_view path, std::string_view kinds,
+                      std::string_view fallback, double minimum, double maximum,
+                      Slot (*slot)(Config &), std::string_view summary) {
+  return {path, kinds, KeyType::Integer, fallback, minimum, maximum, "",
+          "",   slot,  summary};
+}
+
+constexpr Key number(std::string_view path, std::string_view kinds,
+                     std::string_view fallback, double minimum, double maximum,
+                     Slot (*slot)(Config &), std::string_view summary) {
+  return {path, kinds, KeyType::Number, fallback, minimum, maximum, "",
+          "",   slot,  summary};
+}
+
+constexpr Key choice(std::string_view path, std::string_view kinds,
+                     std::string_view fallback, std::string_view choices,
+                     std::string_view unavailable, Slot (*slot)(Config &),
+                     std::string_view summary) {
+  return {path, kinds,   KeyType::Choice, fallback, 0,
+          0,    choices, unavailable,     slot,     summary};
+}
+
+constexpr Key plain(std::string_view path, std::string_view kinds, KeyType type,
+                    std::string_view fallback, Slot (*slot)(Config &),
+                    std::string_view summary) {
+  return {path, kinds, type, fallback, 1, maximumSize, "", "", slot, summary};
+}
+
+using M = ModelConfig;
+using T = TrainingConfig;
+using O = OptimizerConfig;
+using S = ScheduleConfig;
+using D = DataConfig;
+using V = DevicesConfig;
+constexpr auto model = &Config::model;
+constexpr auto training = &Config::training;
+constexpr auto optimizer = &TrainingConfig::optimizer;
+constexpr auto schedule = &TrainingConfig::schedule;
+constexpr auto data = &Config::data;
+constexpr auto devices = &Config::devices;
+
+// clang-format off
+const Key keys[] = {
+    section("model", "the network"),
+    choice("model.kind", "", "required", "gpt|mlp|file", "", at<model, &M::kind>, "which model family"),
+    integer("model.layers", "gpt", "required", 1, 10000, at<model, &M::layers>, "transformer blocks"),
+    integer("model.hidden", "gpt", "required", 1, 1 << 20, at<model, &M::hidden>, "width of the residual stream"),
+    integer("model.heads", "gpt", "required", 1, 1 << 16, at<model, &M::heads>, "attention heads; must divide hidden"),
+    integer("model.feed_forward", "gpt", "= 4 * model.hidden", 1, 1 << 22, at<model, &M::feedForward>, "width inside the feed-forward layer"),
+    integer("model.sequence", "gpt", "required", 1, 1 << 20, at<model, &M::sequence>, "tokens of a sample"),
+    integer("model.vocabulary", "gpt", "required", 2, 1 << 26, at<model, &M::vocabulary>, "distinct tokens"),
+    plain("model.tied_head", "gpt", KeyType::Boolean, "true", at<model, &M::tiedHead>, "the head uses the token embedding's weights"),
+    plain("model.biases", "gpt", KeyType::Boolean, "true", at<model, &M::biases>, "linear layers and norms have biases"),
+    choice("model.positions", "gpt", "learned", "learned|none", "", at<model, &M::positions>, "position embedding"),
+    plain("model.hidden", "mlp", KeyType::IntegerList, "[256]", at<model, &M::hiddenSizes>, "widths of the hidden layers"),
+    integer("model.inputs", "mlp", "784", 1, 1 << 26, at<model, &M::inputs>, "values of a sample"),
+    integer("model.classes", "mlp", "10", 2, 1 << 26, at<model, &M::classes>, "classes to tell apart"),
+    plain("model.path", "file", KeyType::Path, "required", at<model, &M::path>, "file of kiln text"),
+
+    section("training", "how it is trained"),
+    integer("training.global_batch", "", "required", 1, 1 << 24, at<training, &T::globalBatch>, "samples in one optimizer step, over all devices"),
+    plain("training.micro_batch", "", KeyType::MicroBatch, "none", at<training, &T::microBatch>, "samples run through forward and backward at once"),
+    integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs"),
+    integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps"),
+    integer("training.seed", "", "0", 0, maximumCount, at<training, &T::seed>, "seed of weights and sample order"),
+    choice("training.precision", "", "f32", "f32|f64", "bf16", at<training, &T::precision>, "element type; f64 is for tests"),
+    number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
+    plain("training.init", "", KeyType::Unavailable, "absent", nowhere, "initial weights from a safetensors file"),
+    section("training.optimizer", "the update rule"),
+    choice("training.optimizer.kind", "", "adamw", "adam|adamw|sgd", "", at<training, optimizer, &O::kind>, "update rule"),
+    number("training.optimizer.learning_rate", "", "0.001", 0, infinity, at<training, optimizer, &O::learningRate>, "step size"),
+    {"training.optimizer.betas", "adam|adamw", KeyType::Pair, "[0.9, 0.999]", 0, 1, "", "", at<training, optimizer, &O::betas>, "decay of the two moments"},
+    number("training.optimizer.epsilon", "adam|adamw", "1e-08", 0, infinity, at<training, optimizer, &O::epsilon>, "added to the root of the second moment"),
+    number("training.optimizer.weight_decay", "adamw", "0.01", 0, infinity, at<training, optimizer, &O::weightDecay>, "decay of the weights, apart from the gradient"),
+    number("training.optimizer.weight_decay", "adam|sgd", "0", 0, infinity, at<training, optimizer, &O::weightDecay>, "decay of the weights, added to the gradient"),
+    number("training.optimizer.momentum", "sgd", "0", 0, 1, at<training, optimizer, &O::momentum>, "share of the last update that is kept"),
+    section("training.schedule", "the learning rate over time"),
+    choice("training.schedule.kind", "", "constant", "constant|cosine", "", at<training, schedule, &S::kind>, "shape after the warm-up"),
+    integer("training.schedule.warmup", "", "0", 0, maximumCount, at<training, schedule, &S::warmup>, "steps of linear rise"),
+    integer("training.schedule.steps", "cosine", "= training.steps", 1, maximumCount, at<training, schedule, &S::steps>, "step at which the minimum is reached"),
+    number("training.schedule.minimum", "cosine", "0", 0, infinity, at<training, schedule, &S::minimum>, "learning rate at the end"),
+
+    section("data", "what it is trained on"),
+    choice("data.kind", "", "none", "text|tokens|idx|none", "tsv", at<data, &D::kind>, "format of the data"),
+    plain("data.path", "text|tokens|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
+    plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels"),
+    choice("data.tokenizer", "text", "bytes", "bytes", "", at<data, &D::tokenizer>, "how text becomes tokens"),
+    choice("data.width", "tokens", "16", "16|32", "", at<data, &D::width>, "bits of a token"),
+    plain("data.shuffle", "text|tokens|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
+
+    section("devices", "what it runs on"),
+    choice("devices.kind", "", "cpu", "cpu", "cuda|gpusim", at<devices, &V::kind>, "kind of device"),
+    integer("devices.count", "", "1", 1, 65536, at<devices, &V::count>, "number of devices; more than 1 is not available yet"),
+    plain("devices.threads", "", KeyType::Threads, "auto", at<devices, &V::threads>, "workers of a device"),
+    plain("devices.memory", "", KeyType::Bytes, "auto", at<devices, &V::memory>, "bytes of a device; auto is no limit"),
+    plain("devices.mesh", "", KeyType::Mesh, "auto", nowhere, "axes over the devices"),
+    choice("devices.zero", "", "auto", "auto|0", "1|2|3", nowhere, "ZeRO stage"),
+    choice("devices.offload", "", "auto", "auto|none", "optimizer", nowhere, "what lives in host memory"),
+    choice("devices.recompute", "", "auto", "auto|none", "attention|full", nowhere, "what backward computes again"),
+
+    section("log", "what is printed"),
+    integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
+
+    plain("evaluation", "", KeyType::Unavailable, "absent", nowhere, "loss on data held out"),
+    plain("checkpoint", "", KeyType::Unavailable, "absent", nowhere, "saving state while training"),
+};
+// clang-format on
+
+} // namespace
+
+std::string_view Key::section() const {
+  size_t dot = path.rfind('.');
+  return dot == path.npos ? std::string_view() : path.substr(0, dot);
+}
+
+std::string_view Key::name() const {
+  size_t dot = path.rfind('.');
+  return dot == path.npos ? path : path.substr(dot + 1);
+}
+
+static std::string wantedInteger(const Key &key) {
+  auto bound = [](double value) {
+    return std::to_string(static_cast<int64_t>(value));
+  };
+  bool isBounded = key.maximum < maximumSize;
+  if (key.minimum == 1)
+    return "a positive integer" +
+           (isBounded ? " up to " + bound(key.maximum) : "");
+  if (!isBounded)
+    return "an integer of at least " + bound(key.minimum);
+  return "an integer from " + bound(key.minimum) + " to " + bound(key.maximum);
+}
+
+static std::string wantedNumber(const Key &key) {
+  if (key.maximum == infinity)
+    return "a number of at least " + printNumber(key.minimum);
+  return "a number from " + printNumber(key.minimum) + " to " +
+         printNumber(key.maximum);
+}
+
+std::string Key::wanted() const {
+  switch (type) {
+  case KeyType::Section:
+  case KeyType::Unavailable:
+    return "a map";
+  case KeyType::Integer:
+    return wantedInteger(*this);
+  case KeyType::IntegerList:
+    return "a positive integer or a list of them";
+  case KeyType::Number:
+    return wantedNumber(*this);
+  case KeyType::Pair:
+    return "a list of two numbers, each at least 0 and below 1";
+  case KeyType::Boolean:
+    return "true or false";
+  case KeyType::Path:
+    return "the path of a file";
+  case KeyType::MicroBatch:
+    return "a positive integer or none";
+  case KeyType::Threads:
+    return "a positive integer or auto";
+  case KeyType::Bytes:
+    return "a size such as 2GiB, or auto";
+  case KeyType::Mesh:
+    return "auto or a map of axes such as {data: 1, tensor: 1}";
+  case KeyType::Choice:
+    break;
+  }
+  std::vector<std::string> words = splitChoices(choices);
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
+std::span<const Key> schema() { return keys; }
+
+const Key *findKey(std::string_view path, std::string_view kind) {
+  for (const Key &key : keys)
+    if (key.path == path && (key.kinds.empty() || hasChoice(key.kinds, kind)))
+      return &key;
+  return nullptr;
+}
+
+bool isKnownPath(std::string_view path) {
+  for (const Key &key : keys)
+    if (key.path == path)
+      return true;
+  return false;
+}
+
+std::string kindOfSection(std::string_view section, const Config &config) {
+  const Key *kind = findKey(std::string(section) + ".kind", "");
+  if (!kind)
+    return "";
+  // The slot only reads here; slots are declared on mutable configs.
+  EnumSlot slot = std::get<EnumSlot>(kind->slot(const_cast<Config &>(config)));
+  return splitChoices(kind->choices).at(slot.load(slot.object));
+}
+
+std::vector<std::string> splitChoices(std::string_view choices) {
+  std::vector<std::string> words;
+  while (!choices.empty()) {
+    size_t bar = std::min(choices.find('|'), choices.size());
+    words.emplace_back(choices.substr(0, bar));
+    choices.remove_prefix(std::min(bar + 1, choices.size()));
+  }
+  return words;
+}
+
+bool hasChoice(std::string_view choices, std::string_view word) {
+  for (const std::string &candidate : splitChoices(choices))
+    if (candidate == word)
+      return true;
+  return false;
+}
+
+std::string describeSchema() {
+  std::ostringstream text;
+  for (const Key &key : keys) {
+    if (key.type == KeyType::Section) {
+      text << "\n" << key.path << ": " << key.summary << "\n";
+      continue;
+    }
+    text << "  " << key.path;
+    if (!key.kinds.empty())
+      text << "  (" << key.kinds << ")";
+    text << "\n      " << key.summary;
+    if (key.type == KeyType::Unavailable)
+      text << "; not available yet\n";
+    else if (key.hasDefault())
+      text << "; " << key.wanted() << " [" << key.fallback << "]\n";
+    else if (key.fallback.starts_with("="))
+      text << "; " << key.wanted() << " [" << key.fallback.substr(2) << "]\n";
+    else
+      text << "; " << key.wanted()
+           << (key.isRequired() ? ", required\n" : "\n");
+  }
+  return text.str();
+}
+
+} // namespace kiln

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_CONFIG_SCHEMA_H
+#define KILN_COMPILER_CONFIG_SCHEMA_H
+
+#include "compiler/config/Config.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace kiln {
+
+enum class KeyType {
+  Section,     // a map of further keys
+  Integer,     //
+  IntegerList, // one integer or a list of them
+  Number,      //
+  Pair,        // a list of two numbers
+  Boolean,     //
+  Choice,      // one of some words
+  Path,        // of a file
+  MicroBatch,  // an integer or none
+  Threads,     // an integer or auto
+  Bytes,       // 2GiB, or auto
+  Mesh,        // auto, or axes of size 1
+  Unavailable, // known to the design, not built yet
+};
+
+/// An enumeration of Config seen as the number of the choice.
+struct EnumSlot {
+  void *object;
+  void (*store)(void *, int);
+  int (*load)(const void *);
+};
+
+/// The member of a Config that a key sets; monostate for keys whose only legal
+/// value means nothing to the compiler yet.
+using Slot =
+    std::variant<std::monostate, int64_t *, double *, bool *, std::string *,
+                 std::vector<int64_t> *, std::vector<double> *, EnumSlot>;
+
+/// One key of the config. Everything that is said about a key is derived from
+/// its row: checks, defaults, messages, documentation, canonical text.
+struct Key {
+  std::string_view path;
+  /// The kinds of its section that have this key, as "a|b"; empty for all.
+  std::string_view kinds;
+  KeyType type;
+  /// Default as it would be written; "required"; "absent" for a key that may
+  /// be missing; or "= ..." for one that is computed from others.
+  std::string_view fallback;
+  double minimum;
+  double maximum;
+  /// Words of a choice, as "a|b", in the order of the enumeration.
+  std::string_view choices;
+  /// Words that the design has and this version has not.
+  std::string_view unavailable;
+  Slot (*slot)(Config &);
+  std::string_view summary;
+
+  bool isRequired() const { return fallback == "required"; }
+  bool hasDefault() const {
+    return !isRequired() && fallback != "absent" && !fallback.starts_with("=");
+  }
+  /// Path of the section that holds it; empty for the top.
+  std::string_view section() const;
+  /// Last part of the path.
+  std::string_view name() const;
+  /// What a legal value is, for errors and documentation.
+  std::string wanted() const;
+};
+
+/// All keys; a section stands before what it holds, `kind` before its siblings.
+std::span<const Key> schema();
+
+/// The key with that path in a section of that kind, or null.
+const Key *findKey(std::string_view path, std::string_view kind);
+
+/// Whether some kind of section has a key with that path.
+bool isKnownPath(std::string_view path);
+
+/// The choice that a section's `kind` has in a config; empty for a section
+/// without one.
+std::string kindOfSection(std::string_view section, const Config &config);
+
+/// Splits "a|b".
+std::vector<std::string> splitChoices(std::string_view choices);
+bool hasChoice(std::string_view choices, std::string_view word);
+
+/// The documentation of all keys, as text.
+std::string describeSchema();
+
+} // namespace kiln
+
+#endif
