@@ -116,12 +116,6 @@ private:
                printNumber(schedule.minimum) +
                    " is more than training.optimizer.learning_rate = " +
                    printNumber(training.optimizer.learningRate));
-      if (areValid({"training.schedule.warmup"}) && schedule.steps > 0 &&
-          schedule.warmup >= schedule.steps)
-        report("training.schedule.warmup",
-               std::to_string(schedule.warmup) +
-                   " leaves nothing of the cosine's " +
-                   std::to_string(schedule.steps) + " steps");
     }
   }
 

@@ -51,6 +51,8 @@ struct OptimizerConfig {
 
 /// Factor on the learning rate: rises linearly over `warmup` steps, then is
 /// constant, or falls as a cosine to `minimum` (a learning rate) at `steps`.
+/// A run shorter than its warm-up is legal and ends while the rate still rises:
+/// people cut `training.steps` on the command line to try things.
 struct ScheduleConfig {
   ScheduleKind kind = ScheduleKind::Constant;
   int64_t warmup = 0;

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "ConfigTexts.h"
+
+#include "compiler/config/ReadValue.h"
+#include "compiler/config/YamlTree.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kiln::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+TEST(Config, HoldsEveryValueWritten) {
+  Diagnostics diagnostics;
+  std::optional<Config> config =
+      parseConfig(gptText, "some/folder/a.yaml", {}, diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_EQ(config->model.kind, ModelKind::Gpt);
+  EXPECT_EQ(config->model.feedForward, 256);
+  EXPECT_FALSE(config->model.tiedHead);
+  EXPECT_EQ(config->training.accumulation(), 2);
+  EXPECT_EQ(config->training.optimizer.kind, OptimizerKind::AdamW);
+  EXPECT_THAT(config->training.optimizer.betas, ElementsAre(0.9, 0.95));
+  EXPECT_EQ(config->training.schedule.kind, ScheduleKind::Cosine);
+  EXPECT_EQ(config->training.schedule.steps, 400);
+  EXPECT_EQ(config->data.path, "some/folder/corpus.txt");
+  EXPECT_EQ(config->devices.memory, int64_t(2) << 30);
+  EXPECT_EQ(config->devices.threads, 2);
+}
+
+TEST(Config, DefaultsAreThoseOfPyTorch) {
+  Diagnostics diagnostics;
+  std::optional<Config> config =
+      parseConfig(smallGptText, "a.yaml", {}, diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_EQ(config->model.feedForward, 32);
+  EXPECT_TRUE(config->model.tiedHead);
+  EXPECT_EQ(config->training.microBatch, 0);
+  EXPECT_EQ(config->training.microBatchSize(), 2);
+  const OptimizerConfig &optimizer = config->training.optimizer;
+  EXPECT_EQ(optimizer.kind, OptimizerKind::AdamW);
+  EXPECT_EQ(optimizer.learningRate, 1e-3);
+  EXPECT_THAT(optimizer.betas, ElementsAre(0.9, 0.999));
+  EXPECT_EQ(optimizer.epsilon, 1e-8);
+  EXPECT_EQ(optimizer.weightDecay, 0.01);
+  EXPECT_EQ(config->devices.threads, availableCores());
+  EXPECT_EQ(config->data.kind, DataKind::None);
+
+  config = parseConfig(smallGptText, "a.yaml",
+                       {"training.optimizer={kind: sgd}"}, diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_EQ(config->training.optimizer.weightDecay, 0);
+  EXPECT_EQ(config->training.optimizer.momentum, 0);
+}
+
+TEST(Config, MlpTakesOneWidthOrAList) {
+  Diagnostics diagnostics;
+  EXPECT_THAT(
+      parseConfig(smallMlpText, "a.yaml", {}, diagnostics)->model.hiddenSizes,
+      ElementsAre(256));
+  EXPECT_THAT(
+      parseConfig(smallMlpText, "a.yaml", {"model.hidden=64"}, diagnostics)
+          ->model.hiddenSizes,
+      ElementsAre(64));
+  EXPECT_THAT(parseConfig(smallMlpText, "a.yaml", {"model.hidden=[64, 32]"},
+                          diagnostics)
+                  ->model.hiddenSizes,
+              ElementsAre(64, 32));
+}
+
+TEST(Config, PrintedTextLoadsAsTheSameConfig) {
+  for (const std::string &text :
+       {gptText, smallGptText, smallMlpText, smallFileText}) {
+    Diagnostics diagnostics;
+    std::string printed =
+        parseConfig(text, "a.yaml", {}, diagnostics).value().print();
+    std::optional<Config> again =
+        parseConfig(printed, "b.yaml", {}, diagnostics);
+    ASSERT_TRUE(again) << diagnostics.text() << printed;
+    EXPECT_EQ(again->print(), printed);
+  }
+}
+
+TEST(Config, OddPathsSurvivePrinting) {
+  Diagnostics diagnostics;
+  std::string text =
+      replaced(gptText, "corpus.txt", "\"a \\\"b\\\" \\\\c: #\\t\"");
+  std::optional<Config> config = parseConfig(text, "a.yaml", {}, diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_EQ(config->data.path, "a \"b\" \\c: #\t");
+  std::optional<Config> again =
+      parseConfig(config->print(), "a.yaml", {}, diagnostics);
+  ASSERT_TRUE(again) << diagnostics.text();
+  EXPECT_EQ(again->data.path, config->data.path);
+}
+
+TEST(Config, AllErrorsInOrderOfPosition) {
+  std::string text = R"(model:
+  kind: gpt
+  layers: abc
+  hidden: 256
+  heads: 7
+  sequence: 64
+  vocabulary: 256
+  vocabulary: 512
+trainning:
+  global_batch: 0
+  steps: 10
+data: {kind: txt}
+)";
+  EXPECT_THAT(
+      errorsOf(text, {"log.evry=3", "training.seed=-1"}),
+      ElementsAre(
+          "a.yaml:3:11: error: model.layers: found 'abc', wanted a positive "
+          "integer up to 10000",
+          "a.yaml:5:10: error: model.heads: 7 does not divide model.hidden = "
+          "256; try 8 or 4",
+          "a.yaml:8:3: error: duplicate key 'model.vocabulary', first given on "
+          "line 7",
+          "a.yaml:9:1: error: unknown key 'trainning' (did you mean "
+          "'training'?)",
+          "a.yaml:10:17: error: training.global_batch: found '0', wanted a "
+          "positive integer up to 16777216",
+          "a.yaml:12:14: error: data.kind: found 'txt', wanted text, tokens, "
+          "idx or none (did you mean 'text'?)",
+          "command line: error: 'log.evry=3': unknown key 'log.evry' (did you "
+          "mean 'log.every'?)",
+          "command line: error: 'training.seed=-1': training.seed: found '-1', "
+          "wanted an integer of at least 0"));
+}
+
+/// A change to the valid config and the one error it must give.
+struct BadConfig {
+  const char *piece;
+  const char *by;
+  const char *error;
+};
+
+class BadConfigTest : public testing::TestWithParam<BadConfig> {};
+
+TEST_P(BadConfigTest, GivesOneClearError) {
+  const BadConfig &bad = GetParam();
+  EXPECT_THAT(errorsOf(replaced(gptText, bad.piece, bad.by)),
+              ElementsAre(HasSubstr(bad.error)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, BadConfigTest,
+    testing::Values(
+        BadConfig{"steps: 400", "steps: 4.5", "found '4.5', wanted a positive"},
+        BadConfig{"steps: 400", "steps: '400'", "found the quoted text '400'"},
+        BadConfig{"steps: 400", "steps: [400]", "found a list, wanted"},
+        BadConfig{"steps: 400", "steps: {a: 1}", "found a map, wanted"},
+        BadConfig{"steps: 400", "steps:", "found nothing, wanted"},
+        BadConfig{"steps: 400", "steps: 99999999999999999999", "wanted"},
+        BadConfig{"  steps: 400\n", "",
+                  "12:1: error: missing key 'training.steps' (or"},
+        BadConfig{"  steps: 400\n", "  steps: 400\n  epochs: 2\n",
+                  "given together with training.steps"},
+        BadConfig{"  steps: 400", "  epochs: 2", "cosine needs"},
+        BadConfig{"  layers: 2\n", "",
+                  "1:1: error: missing key 'model.layers' (transformer"},
+        BadConfig{"kind: gpt", "kind: gtp", "(did you mean 'gpt'?)"},
+        BadConfig{"tied_head: false", "tied_head: no", "wanted true or false"},
+        BadConfig{"micro_batch: 4", "micro_batch: auto",
+                  "search over micro-batch sizes is not available yet; give a "
+                  "number or none"},
+        BadConfig{"micro_batch: 4", "micro_batch: explore", "give a number"},
+        BadConfig{"micro_batch: 4", "micro_batch: {min: 1, max: 4}",
+                  "give a number or none"},
+        BadConfig{"micro_batch: 4", "micro_batch: all",
+                  "wanted a positive integer or none"},
+        BadConfig{"micro_batch: 4", "micro_batch: 9",
+                  "9 is more than training.global_batch = 8"},
+        BadConfig{"precision: f32", "precision: bf16",
+                  "17:14: error: training.precision: 'bf16' is not available "
+                  "yet; wanted f32 or f64"},
+        BadConfig{"[0.9, 0.95]", "[0.9]", "found a list of 1, wanted"},
+        BadConfig{"[0.9, 0.95]", "[0.9, 1.0]", "found '1.0', wanted"},
+        BadConfig{"learning_rate: 1e-3", "learning_rate: nan", "found 'nan'"},
+        BadConfig{"learning_rate: 1e-3", "learning_rate: -1", "at least 0"},
+        BadConfig{"minimum: 1e-4", "minimum: 1", "1 is more than training.opt"},
+        BadConfig{"weight_decay: 0.1", "momentum: 0.9",
+                  "key 'training.optimizer.momentum' does not apply to "
+                  "training.optimizer.kind = adamw"},
+        BadConfig{"kind: cpu", "kind: cuda", "'cuda' is not available yet"},
+        BadConfig{"count: 1", "count: 8", "more than one device is not avail"},
+        BadConfig{"memory: 2GiB", "memory: 2Gb", "found '2Gb', wanted a size"},
+        BadConfig{"zero: auto", "zero: 2", "'2' is not available yet"},
+        BadConfig{"offload: auto", "offload: optimizer", "not available yet"},
+        BadConfig{"recompute: auto", "recompute: full", "not available yet"},
+        BadConfig{"mesh: auto", "mesh: {data: 4, tensor: 1}",
+                  "an axis of size 4 is not available yet"},
+        BadConfig{"mesh: auto", "mesh: {dat: 1}", "(did you mean 'data'?)"},
+        BadConfig{"log: {every: 20}", "evaluation: {every: 100}",
+                  "evaluation: not available yet"},
+        BadConfig{"log: {every: 20}", "checkpoint: {every: 100, keep: 3}",
+                  "checkpoint: not available yet"},
+        BadConfig{"seed: 0", "init: weights.safetensors",
+                  "training.init: not available yet"},
+        BadConfig{"log: {every: 20}", "steps: 20",
+                  "unknown key 'steps' (did you mean 'training.steps'?)"},
+        BadConfig{"log: {every: 20}", "zzzzzz: 20", "unknown key 'zzzzzz'"},
+        BadConfig{"log: {every: 20}", "log: 20",
+                  "log: found '20', wanted a map"},
+        BadConfig{"log: {every: 20}", "log: {every: *x}", "error: "},
+        BadConfig{"seed: 0", "seed: &x 0", "found an anchor"},
+        BadConfig{"seed: 0", "seed: !!int 0", "found the tag"},
+        BadConfig{"log: {every: 20}", "log: {every: 20", "error: "},
+        BadConfig{"log: {every: 20}", "log: {every: 20}\n---\nmodel: 1",
+                  "found a second document"},
+        BadConfig{"path: corpus.txt", "path: ''", "wanted the path of a file"},
+        BadConfig{"kind: text, path: corpus.txt", "kind: text",
+                  "missing key 'data.path'"}),
+    [](const testing::TestParamInfo<BadConfig> &info) {
+      return "case" + std::to_string(info.index);
+    });
+
+TEST(Config, DataSuitsTheModel) {
+  EXPECT_THAT(errorsOf(smallGptText + "data: {kind: idx, path: a, labels: b}"),
+              ElementsAre(HasSubstr("gpt trains on tokens")));
+  EXPECT_THAT(
+      errorsOf(replaced(smallMlpText, "idx, path: images, labels: digits",
+                        "text, path: a")),
+      ElementsAre(HasSubstr("mlp trains on labelled samples")));
+}
+
+TEST(Config, EpochsNeedData) {
+  EXPECT_THAT(errorsOf("model: {kind: mlp}\n"
+                       "training: {global_batch: 2, epochs: 1}\n"),
+              ElementsAre(HasSubstr("there is no data to pass over")));
+}
+
+TEST(Config, EmptyFileMissesWhatIsRequired) {
+  EXPECT_THAT(errorsOf(""),
+              ElementsAre(HasSubstr("missing key 'model.kind'"),
+                          HasSubstr("missing key 'training.global_batch'"),
+                          HasSubstr("missing key 'training.steps'")));
+}
+
+TEST(Config, ScalarsAndListsAreNoConfigs) {
+  EXPECT_THAT(errorsOf("hello"),
+              ElementsAre(HasSubstr("wanted a map of keys")));
+  EXPECT_THAT(errorsOf("[1]"), ElementsAre(HasSubstr("wanted a map of keys")));
+}
+
+TEST(Config, AliasesAreRefused) {
+  EXPECT_THAT(
+      errorsOf(replaced(replaced(gptText, "seed: 0", "seed: &x 20"),
+                        "every: 20", "every: *x")),
+      ElementsAre(HasSubstr("found an anchor"), HasSubstr("found an alias")));
+}
+
+TEST(Config, DepthIsLimited) {
+  std::string deep(65, '[');
+  EXPECT_THAT(errorsOf("model: " + deep),
+              ElementsAre(HasSubstr("more than 64 levels of nesting")));
+  EXPECT_FALSE(errorsOf(std::string(100000, '[')).empty());
+  EXPECT_FALSE(errorsOf(std::string(100000, '{')).empty());
+}
+
+TEST(Config, SizeIsLimited) {
+  EXPECT_THAT(errorsOf(gptText + "#" + std::string(maximumConfigBytes, ' ')),
+              ElementsAre(HasSubstr("bytes, wanted at most 1048576")));
+}
+
+TEST(Config, FilesThatCannotBeRead) {
+  Diagnostics missing;
+  EXPECT_FALSE(loadConfig("/nowhere/a.yaml", {}, missing));
+  EXPECT_THAT(missing.lines(),
+              ElementsAre("/nowhere/a.yaml:1:1: error: No such file or "
+                          "directory"));
+  Diagnostics folder;
+  EXPECT_FALSE(loadConfig("/tmp", {}, folder));
+  EXPECT_THAT(folder.lines(), ElementsAre(HasSubstr("found a folder")));
+}
+
+TEST(Overrides, ReplaceWhatTheFileHas) {
+  Diagnostics diagnostics;
+  std::optional<Config> config =
+      parseConfig(gptText, "folder/a.yaml",
+                  {"training.steps=7", "data.path=other.txt", "log={every: 3}",
+                   "training.optimizer.betas=[0.5, 0.6]"},
+                  diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_EQ(config->training.steps, 7);
+  EXPECT_EQ(config->data.path, "other.txt");
+  EXPECT_EQ(config->log.every, 3);
+  EXPECT_THAT(config->training.optimizer.betas, ElementsAre(0.5, 0.6));
+}
+
+TEST(Overrides, MendAnIllTypedValue) {
+  EXPECT_THAT(errorsOf(replaced(gptText, "steps: 400", "steps: abc"),
+                       {"training.steps=5"}),
+              ElementsAre());
+}
+
+TEST(Overrides, AreNamedInErrors) {
+  EXPECT_THAT(
+      errorsOf(gptText, {"steps", "=3", "training.steps=abc", "traning.seed=1",
+                         "log.every={", "model.heads=7"}),
+      ElementsAre(
+          HasSubstr("command line: error: 'steps': wanted key=value"),
+          HasSubstr("command line: error: '=3': wanted key=value"),
+          HasSubstr("command line: error: 'training.steps=abc': "
+                    "training.steps: found 'abc'"),
+          HasSubstr("unknown key 'traning' (did you mean 'training'?)"),
+          HasSubstr("command line: error: 'log.every={': "),
+          HasSubstr("command line: error: 'model.heads=7': model.heads: 7 "
+                    "does not divide")));
+}
+
+TEST(Configs, ThoseInTheTreeAreValid) {
+  size_t count = 0;
+  for (const auto &file :
+       std::filesystem::directory_iterator(KILN_CONFIGS_FOLDER)) {
+    Diagnostics diagnostics;
+    EXPECT_TRUE(loadConfig(file.path().string(), {}, diagnostics))
+        << diagnostics.text();
+    ++count;
+  }
+  EXPECT_GE(count, 6u);
+}
+
+} // namespace
+} // namespace kiln::test
