@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_TRAININGLOOP_H
+#define KILN_RUNTIME_TRAININGLOOP_H
+
+#include "runtime/Session.h"
+#include "runtime/data/Feeder.h"
+
+#include <array>
+#include <chrono>
+#include <memory>
+
+namespace kiln {
+
+/// The steps of one call of Session::train. `prepare` opens and checks
+/// everything; after it `run` allocates nothing until the last step is done.
+class TrainingLoop {
+public:
+  TrainingLoop(Session &session, const TrainOptions &options,
+               TrainReport &report);
+  ~TrainingLoop();
+  TrainingLoop(const TrainingLoop &) = delete;
+
+  Status prepare();
+  Status run();
+
+private:
+  using Clock = std::chrono::steady_clock;
+
+  Status findLoss();
+  Status openData();
+  Status countSteps();
+  double readLoss() const;
+  void logStep(Clock::time_point now);
+
+  Session &session_;
+  const TrainOptions &options_;
+  TrainReport &report_;
+
+  const artifact::Training *settings_ = nullptr;
+  const artifact::Program *program_ = nullptr;
+  cpu::Executor *executor_ = nullptr;
+  const artifact::Output *loss_ = nullptr;
+  std::unique_ptr<Dataset> dataset_;
+  std::unique_ptr<Feeder> feeder_;
+  int lossesFile_ = -1;
+  uint64_t lastStep_ = 0;
+  uint64_t logEvery_ = 0;
+
+  std::array<char, 256> line_;
+  Clock::time_point start_, lastLog_;
+  uint64_t lastLogStep_ = 0;
+};
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_TRAININGLOOP_H

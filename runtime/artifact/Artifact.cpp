@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/artifact/Artifact.h"
+#include "runtime/artifact/ArtifactChecks.h"
+#include "runtime/device/cpu/HostFeatures.h"
+
+namespace kiln {
+
+uint64_t elementBytes(artifact::ElementType type) {
+  switch (type) {
+  case artifact::ElementType::f32:
+  case artifact::ElementType::i32:
+    return 4;
+  case artifact::ElementType::f64:
+  case artifact::ElementType::i64:
+    return 8;
+  case artifact::ElementType::i1:
+    return 1;
+  }
+  return 0;
+}
+
+static Status reject(const std::string &origin, const std::string &message) {
+  return Status(Code::inputRejected,
+                origin + ": " + message + "; compile again with this kiln");
+}
+
+Expected<Artifact> Artifact::load(const std::string &path) {
+  Expected<Container> container = Container::open(path);
+  if (!container.ok())
+    return container.status();
+  return fromContainer(std::move(*container));
+}
+
+Expected<Artifact> Artifact::fromContainer(Container container) {
+  Artifact artifact(std::move(container));
+  std::span<const std::byte> bytes = artifact.container_.find(indexSectionName);
+  if (!bytes.data())
+    return reject(artifact.origin(), "has no section 'index'");
+  if (!artifact.kernels().data())
+    return reject(artifact.origin(), "has no section 'kernels'");
+  // A step of a large model has about 1e5 commands of a few tables each; depth
+  // 16 is above what the schema can nest.
+  constexpr flatbuffers::uoffset_t maximumTables = 10'000'000;
+  const auto *data = reinterpret_cast<const uint8_t *>(bytes.data());
+  flatbuffers::Verifier verifier(data, bytes.size(), /*_max_depth=*/16,
+                                 maximumTables);
+  if (!artifact::VerifyIndexBuffer(verifier))
+    return reject(artifact.origin(), "index is not a valid flatbuffer");
+  artifact.index_ = artifact::GetIndex(data);
+  if (Status status = checkMeaning(*artifact.index_); !status.ok())
+    return reject(artifact.origin(), status.message());
+  return artifact;
+}
+
+const artifact::Program *Artifact::findProgram(std::string_view name) const {
+  for (const artifact::Program *program : *index_->programs())
+    if (program->name()->string_view() == name)
+      return program;
+  return nullptr;
+}
+
+const artifact::Variable *Artifact::findVariable(std::string_view name) const {
+  for (const artifact::Variable *variable : *index_->variables())
+    if (variable->name()->string_view() == name)
+      return variable;
+  return nullptr;
+}
+
+Status Artifact::checkTarget() const {
+  const artifact::Target &target = *index_->target();
+  if (target.device()->string_view() != "cpu")
+    return Status(Code::inputRejected, origin() + ": compiled for device '" +
+                                           target.device()->str() +
+                                           "', this kiln runs 'cpu'");
+  std::string missing =
+      cpu::missingFeatures(target.features()->string_view(), cpu::hostFlags());
+  if (missing.empty())
+    return Status();
+  return Status(Code::inputRejected, origin() + ": compiled for " +
+                                         target.cpu()->str() +
+                                         ", this processor lacks " + missing +
+                                         "; compile again on this machine");
+}
+
+} // namespace kiln

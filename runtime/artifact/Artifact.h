@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_ARTIFACT_ARTIFACT_H
+#define KILN_RUNTIME_ARTIFACT_ARTIFACT_H
+
+#include "runtime/artifact/Artifact_generated.h"
+#include "runtime/artifact/Container.h"
+
+#include <string>
+
+namespace kiln {
+
+/// A compiled program whose bytes and meaning have been checked: every place
+/// lies in the arena, every index is in range, names are unique. Nothing of it
+/// has been executed.
+class Artifact {
+public:
+  static Expected<Artifact> load(const std::string &path);
+  static Expected<Artifact> fromContainer(Container container);
+
+  const artifact::Index &index() const { return *index_; }
+  std::span<const std::byte> kernels() const {
+    return container_.find(kernelsSectionName);
+  }
+  const std::string &origin() const { return container_.origin(); }
+
+  /// The program with this name, or null.
+  const artifact::Program *findProgram(std::string_view name) const;
+  /// The variable with this name, or null.
+  const artifact::Variable *findVariable(std::string_view name) const;
+
+  /// Whether this machine has what the code was generated for.
+  Status checkTarget() const;
+
+private:
+  explicit Artifact(Container container) : container_(std::move(container)) {}
+
+  Container container_;
+  const artifact::Index *index_ = nullptr;
+};
+
+/// Bytes of one element; 0 for a value that the schema does not know.
+uint64_t elementBytes(artifact::ElementType type);
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_ARTIFACT_ARTIFACT_H

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_DATA_BYTESOURCE_H
+#define KILN_RUNTIME_DATA_BYTESOURCE_H
+
+#include "runtime/Status.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kiln {
+
+/// The bytes of a data file: mapped as they are, or unpacked if it is a gzip
+/// file.
+class ByteSource {
+public:
+  /// `inputRejected` if the file is missing, empty, or damaged gzip.
+  static Expected<ByteSource> open(const std::string &path);
+
+  ByteSource(ByteSource &&other) noexcept;
+  ByteSource &operator=(ByteSource &&) = delete;
+  ~ByteSource();
+
+  std::span<const std::byte> bytes() const {
+    return mapping_.empty() ? std::span<const std::byte>(unpacked_) : mapping_;
+  }
+  const std::string &path() const { return path_; }
+
+private:
+  explicit ByteSource(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+  std::span<const std::byte> mapping_;
+  std::vector<std::byte> unpacked_;
+};
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_DATA_BYTESOURCE_H

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/device/cpu/Arena.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <limits>
+#include <sys/mman.h>
+
+namespace kiln::cpu {
+
+namespace {
+
+constexpr uint64_t hugePage = uint64_t{2} << 20;
+
+uint64_t roundUp(uint64_t bytes, uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+/// The number in a file that holds nothing else, or `otherwise`.
+uint64_t readNumber(const char *path, uint64_t otherwise) {
+  std::ifstream file(path);
+  uint64_t number;
+  return file >> number ? number : otherwise;
+}
+
+/// Bytes that can be had without killing anything. Overcommit lets mmap succeed
+/// far beyond this; the process would then die in the middle of a step.
+uint64_t availableBytes() {
+  constexpr uint64_t unlimited = std::numeric_limits<uint64_t>::max();
+  uint64_t available = unlimited;
+  std::ifstream info("/proc/meminfo");
+  for (std::string key, unit; info >> key;) {
+    uint64_t amount;
+    if (!(info >> amount))
+      break;
+    if (key == "MemAvailable:")
+      available = amount * 1024;
+    std::getline(info, unit);
+  }
+  uint64_t limit = readNumber("/sys/fs/cgroup/memory.max", unlimited);
+  if (limit != unlimited) {
+    uint64_t used = readNumber("/sys/fs/cgroup/memory.current", 0);
+    available = std::min(available, limit - std::min(limit, used));
+  }
+  return available;
+}
+
+Status refuse(uint64_t bytes, const std::string &reason) {
+  return Status(Code::noPlan, "cannot reserve the arena of " +
+                                  std::to_string(bytes) + " bytes: " + reason +
+                                  "; compile for less memory (devices.memory)");
+}
+
+} // namespace
+
+Expected<Arena> Arena::reserve(uint64_t bytes) {
+  if (bytes == 0)
+    return Arena(nullptr, 0);
+  if (uint64_t available = availableBytes(); bytes > available)
+    return refuse(bytes, std::to_string(available) + " bytes are available");
+  // Twice the alignment of address space, of which the ends are returned at
+  // once: only a mapping that starts at a huge page's boundary is backed by
+  // huge pages.
+  uint64_t length = roundUp(bytes, 4096);
+  uint64_t span = length + hugePage;
+  void *mapping = ::mmap(nullptr, span, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED)
+    return refuse(bytes, std::strerror(errno));
+  auto *first = static_cast<std::byte *>(mapping);
+  uint64_t address = reinterpret_cast<uint64_t>(first);
+  uint64_t head = roundUp(address, hugePage) - address;
+  std::byte *base = first + head;
+  if (head != 0)
+    ::munmap(first, head);
+  if (head != hugePage)
+    ::munmap(base + length, hugePage - head);
+  Arena arena(base, bytes);
+  ::madvise(base, length,
+            MADV_HUGEPAGE); // Speed only: a refusal does not matter.
+  // Kernels older than 5.14 do not know this advice and commit page by page.
+  if (::madvise(base, length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+    return refuse(bytes, std::strerror(errno));
+  return arena;
+}
+
+Arena::Arena(Arena &&other) noexcept
+    : base_(std::exchange(other.base_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)) {}
+
+Arena &Arena::operator=(Arena &&other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Arena::~Arena() {
+  if (base_)
+    ::munmap(base_, roundUp(bytes_, 4096));
+}
+
+} // namespace kiln::cpu

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_METRICS_TRAINLOG_H
+#define KILN_RUNTIME_METRICS_TRAINLOG_H
+
+#include "runtime/Status.h"
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace kiln {
+
+/// What one line of the training log says.
+struct TrainRecord {
+  std::string_view device; // Kind of device: cpu, cuda.
+  uint64_t devices;
+  uint64_t step;
+  double loss;
+  double rate;       // Samples per second since the last line.
+  double globalRate; // Samples per second since the start.
+};
+
+/// Writes the line, newline included, into the buffer and returns the part that
+/// is used. Allocates nothing.
+std::string_view formatTrainLine(std::span<char> buffer,
+                                 const TrainRecord &record);
+
+/// One line of a file of losses: step, loss with 17 digits, loss in
+/// hexadecimal.
+std::string_view formatLossLine(std::span<char> buffer, uint64_t step,
+                                double loss);
+
+/// Writes text to a descriptor, all of it or none of the rest on an error: what
+/// is printed never stops a training run.
+bool writeText(int file, std::string_view text);
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_METRICS_TRAINLOG_H
