@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Makes the training step of a differentiated function. The function's arguments are variables (marked
+// `kiln.variable`), inputs (`kiln.input`) and weights of the losses (`kiln.scale`); its results are totals,
+// denominators and the gradients of the variables. The prologue keeps of it what the denominators need, so
+// that a loss is divided by the count of the whole batch in every micro-batch.
+#include "compiler/differentiate/Optimizer.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+#define GEN_PASS_DEF_BUILDSTEP
+#include "compiler/pipeline/Passes.h.inc"
+
+namespace {
+
+/// The arguments and results of a differentiated function by what they are.
+struct Signature {
+  SmallVector<unsigned> variables, inputs, scales;
+  SmallVector<unsigned> totals, denominators, grads;
+};
+
+struct BuildStepPass : impl::BuildStepBase<BuildStepPass> {
+  using BuildStepBase::BuildStepBase;
+
+  void runOnOperation() override {
+    SmallVector<func::FuncOp> functions;
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      if (function->hasAttr(kLossAttribute))
+        functions.push_back(function);
+    for (func::FuncOp function : functions)
+      if (failed(build(function)))
+        return signalPassFailure();
+  }
+
+  LogicalResult build(func::FuncOp function);
+  void buildPrologue(StepOp step, func::FuncOp function, const Signature &signature);
+  void buildAccumulate(StepOp step, func::FuncOp function, const Signature &signature);
+  LogicalResult buildUpdate(StepOp step, func::FuncOp function, const Signature &signature);
+  BuildStepOptions getOptions() const;
+};
+
+} // namespace
+
+BuildStepOptions BuildStepPass::getOptions() const {
+  BuildStepOptions options;
+  options.optimizer = optimizer;
+  options.learningRate = learningRate;
+  options.beta1 = beta1;
+  options.beta2 = beta2;
+  options.epsilon = epsilon;
+  options.weightDecay = weightDecay;
+  options.momentum = momentum;
+  options.schedule = schedule;
+  options.warmup = warmup;
+  options.steps = steps;
+  options.minimumRate = minimumRate;
+  options.clipNorm = clipNorm;
+  return options;
+}
+
+static FailureOr<Signature> readSignature(func::FuncOp function) {
+  Signature signature;
+  for (unsigned index = 0; index < function.getNumArguments(); ++index) {
+    if (function.getArgAttr(index, kVariableAttribute))
+      signature.variables.push_back(index);
+    else if (function.getArgAttr(index, kInputAttribute))
+      signature.inputs.push_back(index);
+    else if (function.getArgAttr(index, kScaleAttribute))
+      signature.scales.push_back(index);
+    else
+      return function.emitError("has argument ")
+             << index << ", which is neither a variable nor an input: mark it kiln.variable or kiln.input";
+  }
+  unsigned firstGrad = function.getNumResults() - signature.variables.size();
+  for (unsigned index = 0; index < firstGrad; ++index)
+    (function.getResultAttr(index, kDenominatorAttribute) ? signature.denominators : signature.totals)
+        .push_back(index);
+  for (unsigned index = firstGrad; index < function.getNumResults(); ++index)
+    signature.grads.push_back(index);
+  return signature;
+}
+
+static Value getReturned(func::FuncOp function, unsigned index) {
+  return function.front().getTerminator()->getOperand(index);
+}
+
+static SmallVector<Value> addInputs(Block &block, func::FuncOp function, const Signature &signature,
+                                    IRMapping &mapping) {
+  SmallVector<Value> inputs;
+  for (unsigned index : signature.inputs) {
+    Value argument = block.addArgument(function.getArgument(index).getType(), function.getLoc());
+    mapping.map(function.getArgument(index), argument);
+    inputs.push_back(argument);
+  }
+  return inputs;
+}
+
+static void cloneBody(func::FuncOp function, OpBuilder &builder, IRMapping &mapping) {
+  for (Operation &op : function.front().without_terminator())
+    builder.clone(op, mapping);
+}
+
+// What the denominators do not need is dead here and removed by the next canonicalization.
+void BuildStepPass::buildPrologue(StepOp step, func::FuncOp function, const Signature &signature) {
+  Block &block = step.getPrologue().emplaceBlock();
+  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  IRMapping mapping;
+  addInputs(block, function, signature, mapping);
+  SetVector<Operation *> needed;
+  SmallVector<Value> work;
+  for (unsigned index : signature.denominators)
+    work.push_back(getReturned(function, index));
+  while (!work.empty())
+    if (Operation *op = work.pop_back_val().getDefiningOp(); op && needed.insert(op))
+      llvm::append_range(work, op->getOperands());
+  for (Operation &op : function.front().without_terminator())
+    if (needed.contains(&op))
+      builder.clone(op, mapping);
+  SmallVector<Value> counts;
+  for (unsigned index : signature.denominators)
+    counts.push_back(mapping.lookup(getReturned(function, index)));
+  YieldOp::create(builder, function.getLoc(), counts);
+}
+
+void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function, const Signature &signature) {
+  Block &block = step.getAccumulate().emplaceBlock();
+  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  Composer c(builder, function.getLoc());
+  IRMapping mapping;
+  addInputs(block, function, signature, mapping);
+  for (unsigned index : signature.variables) {
+    auto name = function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
+    Value argument = function.getArgument(index);
+    mapping.map(argument, ReadOp::create(builder, function.getLoc(), argument.getType(), name));
+  }
+  SmallVector<Value> weights;
+  for (auto [scale, denominator] : llvm::zip_equal(signature.scales, signature.denominators)) {
+    Value count = block.addArgument(getReturned(function, denominator).getType(), function.getLoc());
+    Value weight = c.div(c.fill(1, count), count);
+    mapping.map(function.getArgument(scale), weight);
+    weights.push_back(weight);
+  }
+  cloneBody(function, builder, mapping);
+  Value loss;
+  for (auto [position, index] : llvm::enumerate(signature.totals)) {
+    Value term = mapping.lookup(getReturned(function, index));
+    if (!weights.empty())
+      term = c.mul(term, weights[position]);
+    loss = loss ? c.add(loss, term) : term;
+  }
+  SmallVector<Value> yielded = {loss};
+  for (unsigned index : signature.grads)
+    yielded.push_back(mapping.lookup(getReturned(function, index)));
+  YieldOp::create(builder, function.getLoc(), yielded);
+}
+
+LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function, const Signature &signature) {
+  Block &block = step.getUpdate().emplaceBlock();
+  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  Composer c(builder, function.getLoc());
+  for (unsigned index : signature.denominators)
+    block.addArgument(getReturned(function, index).getType(), function.getLoc());
+  SmallVector<Value> sums;
+  for (Type type : step.getAccumulate().front().getTerminator()->getOperandTypes())
+    sums.push_back(block.addArgument(type, function.getLoc()));
+  OpBuilder declarations(step);
+  SymbolTable symbols(getOperation());
+  auto declare = [&](StringRef name, RankedTensorType type, Role role) {
+    auto variable = VariableOp::create(declarations, function.getLoc(), name, type, role, InitKind::zeros);
+    symbols.insert(variable);
+    return variable;
+  };
+  SmallVector<VariableOp> parameters;
+  for (unsigned index : signature.variables) {
+    auto name = function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
+    auto variable = symbols.lookup<VariableOp>(name.getValue());
+    if (!variable)
+      return function.emitError("reads '") << name.getValue() << "', which is not a variable";
+    parameters.push_back(variable);
+  }
+  Optimizer updater(getOptions(), c, declare);
+  SmallVector<Value> reports = updater.update(parameters, ArrayRef(sums).drop_front(), sums.front());
+  YieldOp::create(builder, function.getLoc(), reports);
+  step.setOutputsAttr(builder.getStrArrayAttr(updater.reported()));
+  return success();
+}
+
+LogicalResult BuildStepPass::build(func::FuncOp function) {
+  FailureOr<Signature> signature = readSignature(function);
+  if (failed(signature))
+    return failure();
+  if (!llvm::is_contained({"adam", "adamw", "sgd"}, optimizer))
+    return function.emitError("wants optimizer '") << optimizer << "'; known are adam, adamw and sgd";
+  OpBuilder builder(function);
+  SmallVector<StringRef> inputs;
+  for (unsigned index : signature->inputs)
+    inputs.push_back(function.getArgAttrOfType<StringAttr>(index, kInputAttribute).getValue());
+  auto step = StepOp::create(builder, function.getLoc(), "train", builder.getStrArrayAttr(inputs),
+                             builder.getStrArrayAttr({}));
+  buildPrologue(step, function, *signature);
+  buildAccumulate(step, function, *signature);
+  if (failed(buildUpdate(step, function, *signature)))
+    return failure();
+  function.erase();
+  return success();
+}
+
+} // namespace kiln

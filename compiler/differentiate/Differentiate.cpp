@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Appends the backward pass to each function marked `kiln.loss`:
+//   (arguments) -> totals    becomes    (arguments) -> totals, d(sum of totals)/d(arguments)
+// Visits ops in reverse and asks each for its vector-Jacobian product, so an op
+// becomes trainable by implementing Differentiable and nothing here changes.
+#include "compiler/pipeline/Passes.h"
+#include "dialects/kiln/Composer.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+#define GEN_PASS_DEF_DIFFERENTIATE
+#include "compiler/pipeline/Passes.h.inc"
+
+namespace {
+
+/// Gradient of the loss with respect to each value seen so far.
+class GradientMap {
+public:
+  explicit GradientMap(OpBuilder &builder) : builder(builder) {}
+
+  // A value that is read twice receives the sum of both gradients.
+  void add(Value value, Value grad) {
+    Value &slot = grads[value];
+    slot = slot ? Composer(builder, value.getLoc()).add(slot, grad) : grad;
+  }
+
+  Value get(Value value) const { return grads.lookup(value); }
+
+  bool reaches(Operation &op) const {
+    return llvm::any_of(op.getResults(), [&](Value result) { return bool(get(result)); });
+  }
+
+private:
+  OpBuilder &builder;
+  DenseMap<Value, Value> grads;
+};
+
+struct DifferentiatePass : impl::DifferentiateBase<DifferentiatePass> {
+  void runOnOperation() override {
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      if (function->hasAttr(kLossAttribute) && failed(differentiate(function)))
+        return signalPassFailure();
+  }
+
+  LogicalResult differentiate(func::FuncOp function);
+};
+
+} // namespace
+
+static bool isFloatTensor(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && isa<FloatType>(tensor.getElementType());
+}
+
+// One weight per total: a new argument where totals have denominators, else 1.
+static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder, GradientMap &gradients) {
+  auto results = cast<func::ReturnOp>(function.front().getTerminator()).getOperands();
+  SmallVector<Value> totals;
+  unsigned denominators = 0;
+  for (auto [index, value] : llvm::enumerate(results)) {
+    if (function.getResultAttr(index, kDenominatorAttribute)) {
+      ++denominators;
+      continue;
+    }
+    if (!isFloatTensor(value.getType()) || tensorType(value).getRank() != 0)
+      return function.emitError("returns a loss of type ") << value.getType() << "; wanted a float scalar";
+    totals.push_back(value);
+  }
+  if (denominators != 0 && denominators != totals.size())
+    return function.emitError("returns ") << totals.size() << " totals and " << denominators
+                                          << " denominators; wanted as many";
+  for (Value total : totals) {
+    Value weight;
+    if (denominators) {
+      unsigned index = function.getNumArguments();
+      if (failed(function.insertArgument(
+              index, total.getType(),
+              builder.getDictionaryAttr(builder.getNamedAttr(kScaleAttribute, builder.getUnitAttr())),
+              function.getLoc())))
+        return failure();
+      weight = function.getArgument(index);
+    } else {
+      weight = Composer(builder, total.getLoc()).constant(1, tensorType(total).getElementType());
+    }
+    gradients.add(total, weight);
+  }
+  return success();
+}
+
+LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
+  Operation *terminator = function.front().getTerminator();
+  OpBuilder builder(terminator);
+  SmallVector<BlockArgument> wanted;
+  for (BlockArgument argument : function.getArguments())
+    if (isFloatTensor(argument.getType()) &&
+        !function.getArgAttr(argument.getArgNumber(), kInputAttribute))
+      wanted.push_back(argument);
+  SmallVector<Operation *> ops;
+  for (Operation &op : function.front().without_terminator())
+    ops.push_back(&op);
+  GradientMap gradients(builder);
+  if (failed(seedTotals(function, builder, gradients)))
+    return failure();
+  for (Operation *op : llvm::reverse(ops)) {
+    if (!gradients.reaches(*op))
+      continue; // The loss does not depend on it.
+    auto differentiable = dyn_cast<Differentiable>(op);
+    if (!differentiable && op->getNumOperands() == 0)
+      continue; // A constant.
+    if (!differentiable)
+      return op->emitOpError("is not differentiable, but the loss depends on it");
+    SmallVector<Value> resultGrads;
+    for (Value result : op->getResults())
+      resultGrads.push_back(gradients.get(result));
+    SmallVector<Value> operandGrads = differentiable.buildVjp(builder, resultGrads);
+    for (auto [operand, grad] : llvm::zip_equal(op->getOperands(), operandGrads))
+      if (grad)
+        gradients.add(operand, grad);
+  }
+  SmallVector<Type> types(function.getResultTypes());
+  for (BlockArgument argument : wanted) {
+    Value grad = gradients.get(argument);
+    if (!grad)
+      grad = Composer(builder, argument.getLoc()).zeros(tensorType(argument));
+    terminator->insertOperands(terminator->getNumOperands(), grad);
+    types.push_back(argument.getType());
+  }
+  function.setType(builder.getFunctionType(function.getArgumentTypes(), types));
+  // The attributes of the results are kept as an array that must grow with them.
+  if (auto attributes = function.getAllResultAttrs()) {
+    SmallVector<Attribute> grown(attributes.begin(), attributes.end());
+    grown.resize(types.size(), builder.getDictionaryAttr({}));
+    function.setAllResultAttrs(grown);
+  }
+  return success();
+}
+
+} // namespace kiln

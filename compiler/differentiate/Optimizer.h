@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_DIFFERENTIATE_OPTIMIZER_H
+#define KILN_COMPILER_DIFFERENTIATE_OPTIMIZER_H
+
+#include "compiler/pipeline/Passes.h"
+#include "dialects/kiln/Composer.h"
+
+namespace kiln {
+
+/// Writes the update of a step: schedule, clipping, moments and parameters.
+/// Scalars are computed in f64: 1 - beta^t loses half its digits in f32 at the first steps.
+class Optimizer {
+public:
+  /// `declare` makes a variable that starts at zero.
+  using Declare = llvm::function_ref<VariableOp(llvm::StringRef name, mlir::RankedTensorType, Role)>;
+
+  Optimizer(const BuildStepOptions &options, Composer &composer, Declare declare)
+      : options(options), c(composer), declare(declare) {}
+
+  /// Updates each variable by its gradient and returns the values to report, named as in `reported`.
+  llvm::SmallVector<mlir::Value> update(llvm::ArrayRef<VariableOp> parameters,
+                                        mlir::ValueRange grads, mlir::Value loss);
+  llvm::SmallVector<llvm::StringRef> reported() const;
+
+private:
+  mlir::Value buildRate();
+  mlir::Value buildNorm(mlir::ValueRange grads);
+  void updateSgd(VariableOp parameter, mlir::Value grad);
+  void updateAdam(VariableOp parameter, mlir::Value grad);
+  mlir::Value read(VariableOp variable);
+  void assign(VariableOp variable, mlir::Value old, mlir::Value value);
+  mlir::Value scalarLike(mlir::Value scalar, mlir::Value like);
+
+  BuildStepOptions options;
+  Composer &c;
+  Declare declare;
+  mlir::Value step, rate, isFinite;
+};
+
+} // namespace kiln
+
+#endif // KILN_COMPILER_DIFFERENTIATE_OPTIMIZER_H

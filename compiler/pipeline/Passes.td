@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_PIPELINE_PASSES_TD
+#define KILN_COMPILER_PIPELINE_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def Differentiate : Pass<"kiln-differentiate", "mlir::ModuleOp"> {
+  let summary = "Append the gradients of the loss to each function marked kiln.loss";
+  let description = [{
+    A function that returns totals, and perhaps denominators (results marked `kiln.denominator`), returns in
+    addition the gradient of the sum of its totals with respect to every float argument that is not a
+    `kiln.input`. With denominators each total is weighed by a scalar argument marked `kiln.scale`
+    that the pass adds: one over the denominator of the whole batch.
+  }];
+  let dependentDialects = ["::kiln::KilnDialect"];
+}
+
+def BuildStep : Pass<"kiln-build-step", "mlir::ModuleOp"> {
+  let summary = "Make the training step of a differentiated function: prologue, accumulate, update";
+  let dependentDialects = ["::kiln::KilnDialect"];
+  let options = [
+    Option<"optimizer", "optimizer", "std::string", "\"adamw\"", "adam, adamw or sgd">,
+    Option<"learningRate", "learning-rate", "double", "1e-3", "peak of the schedule">,
+    Option<"beta1", "beta1", "double", "0.9", "decay of the first moment">,
+    Option<"beta2", "beta2", "double", "0.999", "decay of the second moment">,
+    Option<"epsilon", "epsilon", "double", "1e-8", "added to the root of the second moment">,
+    Option<"weightDecay", "weight-decay", "double", "0.0", "for variables that decay">,
+    Option<"momentum", "momentum", "double", "0.0", "of sgd">,
+    Option<"schedule", "schedule", "std::string", "\"constant\"", "constant or cosine">,
+    Option<"warmup", "warmup", "int64_t", "0", "steps over which the rate rises from 0">,
+    Option<"steps", "steps", "int64_t", "0", "at which a cosine ends">,
+    Option<"minimumRate", "minimum-rate", "double", "0.0", "at which a cosine ends">,
+    Option<"clipNorm", "clip-norm", "double", "0.0", "greatest global norm of the gradient; 0 is none">,
+  ];
+}
+
+def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
+  let summary = "Give the batch its size and turn steps and functions into programs of phases";
+  let description = [{
+    The micro-batches of a step run in a phase that repeats; a smaller last one is a phase of its own. If one
+    micro-batch holds the whole batch, the step is a single phase.
+  }];
+  let dependentDialects = ["::kiln::KilnDialect"];
+  let options = [
+    Option<"batch", "batch", "int64_t", "1", "samples in one step">,
+    Option<"microBatch", "micro-batch", "int64_t", "0", "samples at once; 0 is the whole batch">,
+  ];
+}
+
+def DecomposeComposites : Pass<"kiln-decompose-composites", "mlir::ModuleOp"> {
+  let summary = "Replace composite ops by their definitions";
+  let dependentDialects = ["::kiln::KilnDialect"];
+  let options = [Option<"jointForms", "joint-forms", "bool", "true",
+                        "keep ops for which the backend has better code as a whole">];
+}
+
+def FuseKernels : Pass<"kiln-fuse-kernels", "mlir::ModuleOp"> {
+  let summary = "Group elementwise, broadcast and reduction ops into kernels";
+  let dependentDialects = ["::kiln::KilnDialect"];
+  let options = [Option<"fuse", "fuse", "bool", "true", "false makes every op a kernel of its own">];
+}
+
+def LowerToExec : Pass<"kiln-lower-to-exec", "mlir::ModuleOp"> {
+  let summary = "Turn programs on tensors into commands on buffers";
+  let dependentDialects = ["::kiln::KilnDialect", "::kiln::exec::ExecDialect"];
+}
+
+def PlanMemory : Pass<"kiln-plan-memory", "mlir::ModuleOp"> {
+  let summary = "Give every buffer its place in the arena";
+  let dependentDialects = ["::kiln::exec::ExecDialect"];
+}
+
+#endif // KILN_COMPILER_PIPELINE_PASSES_TD

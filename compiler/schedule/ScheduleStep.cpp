@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Gives the symbolic batch its size and turns steps and functions into programs of phases. A step whose
+// micro-batch is the whole batch becomes one phase, in which gradients are ordinary values that live as
+// briefly as they can. Otherwise sums and denominators are variables that the phases exchange.
+#include "compiler/pipeline/Passes.h"
+#include "dialects/kiln/Composer.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+#define GEN_PASS_DEF_SCHEDULESTEP
+#include "compiler/pipeline/Passes.h.inc"
+
+static Type specialise(Type type, int64_t samples) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  if (!tensor || tensor.hasStaticShape())
+    return type;
+  SmallVector<int64_t> shape(tensor.getShape());
+  for (int64_t &size : shape)
+    if (ShapedType::isDynamic(size))
+      size = samples; // The batch is the only dynamic size.
+  return RankedTensorType::get(shape, tensor.getElementType());
+}
+
+// Copies the ops of `from` to the builder's place with a batch of `samples`; returns what it yields or returns.
+static SmallVector<Value> inlineBlock(Block &from, OpBuilder &builder, IRMapping &mapping,
+                                      int64_t samples) {
+  for (Operation &op : from.without_terminator()) {
+    Operation *copy = builder.clone(op, mapping);
+    for (Value result : copy->getResults())
+      result.setType(specialise(result.getType(), samples));
+  }
+  SmallVector<Value> yielded;
+  for (Value value : from.getTerminator()->getOperands())
+    yielded.push_back(mapping.lookup(value));
+  return yielded;
+}
+
+namespace {
+
+struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
+  using ScheduleStepBase::ScheduleStepBase;
+
+  void runOnOperation() override {
+    if (batch < 1 || microBatch < 0) {
+      getOperation().emitError("needs a batch of at least 1, found ") << batch;
+      return signalPassFailure();
+    }
+    SmallVector<StepOp> steps(getOperation().getOps<StepOp>());
+    for (StepOp step : steps)
+      schedule(step);
+    SmallVector<func::FuncOp> functions(getOperation().getOps<func::FuncOp>());
+    for (func::FuncOp function : functions)
+      schedule(function);
+  }
+
+  void schedule(StepOp step);
+  void schedule(func::FuncOp function);
+  void scheduleWhole(StepOp step, ProgramOp program);
+  void scheduleAccumulation(StepOp step, ProgramOp program, int64_t micro);
+};
+
+} // namespace
+
+// Starts a phase whose arguments are slices of the step's inputs, mapped from the arguments of `region`.
+static Block &addPhase(ProgramOp program, StepOp step, StringRef name, int64_t repeat, int64_t first,
+                       int64_t samples, Region &region, IRMapping &mapping) {
+  OpBuilder builder = OpBuilder::atBlockEnd(&program.getBody().front());
+  bool hasInputs = &region != &step.getUpdate();
+  auto inputs = hasInputs ? step.getInputs() : builder.getStrArrayAttr({});
+  auto phase = PhaseOp::create(builder, step.getLoc(), name, repeat, first, samples, inputs);
+  Block &block = phase.getBody().emplaceBlock();
+  for (size_t index = 0; index < inputs.size(); ++index) {
+    BlockArgument argument = region.getArgument(index);
+    mapping.map(argument,
+                block.addArgument(specialise(argument.getType(), samples), step.getLoc()));
+  }
+  return block;
+}
+
+static void endPhase(StepOp step, OpBuilder &builder, ValueRange outputs) {
+  for (auto [name, value] : llvm::zip(step.getOutputs(), outputs))
+    OutputOp::create(builder, step.getLoc(), cast<StringAttr>(name), value);
+  YieldOp::create(builder, step.getLoc(), ValueRange());
+}
+
+void ScheduleStepPass::scheduleWhole(StepOp step, ProgramOp program) {
+  IRMapping mapping;
+  Block &block = addPhase(program, step, "step", 1, 0, batch, step.getPrologue(), mapping);
+  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  SmallVector<Value> counts = inlineBlock(step.getPrologue().front(), builder, mapping, batch);
+  SmallVector<Value> given(block.getArguments());
+  given.append(counts);
+  mapping.map(step.getAccumulate().getArguments(), given);
+  SmallVector<Value> sums = inlineBlock(step.getAccumulate().front(), builder, mapping, batch);
+  SmallVector<Value> known = counts;
+  known.append(sums);
+  mapping.map(step.getUpdate().getArguments(), known);
+  endPhase(step, builder, inlineBlock(step.getUpdate().front(), builder, mapping, batch));
+}
+
+void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program, int64_t micro) {
+  OpBuilder declarations(step);
+  SymbolTable symbols(getOperation());
+  auto declare = [&](const Twine &name, Type type, Role role) {
+    auto variable = VariableOp::create(declarations, step.getLoc(), name.str(), type, role, InitKind::zeros);
+    symbols.insert(variable);
+    return variable;
+  };
+  auto readAll = [&](OpBuilder &builder, ArrayRef<VariableOp> variables) {
+    SmallVector<Value> values;
+    for (VariableOp variable : variables)
+      values.push_back(ReadOp::create(builder, step.getLoc(), variable.getTensorType(), variable.getSymName()));
+    return values;
+  };
+  SmallVector<VariableOp> counts, sums;
+  IRMapping mapping;
+  Block &prologue = addPhase(program, step, "prologue", 1, 0, batch, step.getPrologue(), mapping);
+  OpBuilder builder = OpBuilder::atBlockEnd(&prologue);
+  for (auto [index, value] :
+       llvm::enumerate(inlineBlock(step.getPrologue().front(), builder, mapping, batch))) {
+    counts.push_back(declare("count." + Twine(index), value.getType(), Role::scratch));
+    AssignOp::create(builder, step.getLoc(), counts.back().getSymName(), value);
+  }
+  Composer c(builder, step.getLoc());
+  for (auto [index, type] :
+       llvm::enumerate(step.getAccumulate().front().getTerminator()->getOperandTypes())) {
+    sums.push_back(declare("sum." + Twine(index), type, Role::gradient));
+    AssignOp::create(builder, step.getLoc(), sums.back().getSymName(), c.zeros(cast<RankedTensorType>(type)));
+  }
+  YieldOp::create(builder, step.getLoc(), ValueRange());
+
+  auto addMicroBatches = [&](StringRef name, int64_t repeat, int64_t first, int64_t samples) {
+    IRMapping mapping;
+    Block &block = addPhase(program, step, name, repeat, first, samples, step.getAccumulate(), mapping);
+    OpBuilder builder = OpBuilder::atBlockEnd(&block);
+    mapping.map(step.getAccumulate().getArguments().drop_front(step.getInputs().size()),
+                readAll(builder, counts));
+    SmallVector<Value> terms = inlineBlock(step.getAccumulate().front(), builder, mapping, samples);
+    Composer c(builder, step.getLoc());
+    for (auto [sum, old, term] : llvm::zip_equal(sums, readAll(builder, sums), terms))
+      AssignOp::create(builder, step.getLoc(), sum.getSymName(), c.add(old, term));
+    YieldOp::create(builder, step.getLoc(), ValueRange());
+  };
+  int64_t whole = batch / micro, rest = batch % micro;
+  addMicroBatches("accumulate", whole, 0, micro);
+  if (rest)
+    addMicroBatches("accumulate_rest", 1, whole * micro, rest);
+
+  IRMapping updateMapping;
+  Block &update = addPhase(program, step, "update", 1, 0, batch, step.getUpdate(), updateMapping);
+  OpBuilder updates = OpBuilder::atBlockEnd(&update);
+  SmallVector<Value> known = readAll(updates, counts);
+  known.append(readAll(updates, sums));
+  updateMapping.map(step.getUpdate().getArguments(), known);
+  endPhase(step, updates, inlineBlock(step.getUpdate().front(), updates, updateMapping, batch));
+}
+
+void ScheduleStepPass::schedule(StepOp step) {
+  OpBuilder builder(step);
+  auto program = ProgramOp::create(builder, step.getLoc(), step.getSymName(), batch);
+  program.getBody().emplaceBlock();
+  int64_t micro = microBatch == 0 ? int64_t(batch) : std::min<int64_t>(microBatch, batch);
+  if (micro == batch)
+    scheduleWhole(step, program);
+  else
+    scheduleAccumulation(step, program, micro);
+  step.erase();
+}
+
+// A function is a program of one phase that reads its arguments whole.
+void ScheduleStepPass::schedule(func::FuncOp function) {
+  OpBuilder builder(function);
+  Location loc = function.getLoc();
+  auto program = ProgramOp::create(builder, loc, function.getSymName(), batch);
+  builder.setInsertionPointToEnd(&program.getBody().emplaceBlock());
+  SmallVector<std::string> names;
+  for (unsigned index = 0; index < function.getNumArguments(); ++index) {
+    auto name = function.getArgAttrOfType<StringAttr>(index, kInputAttribute);
+    names.push_back(name ? name.str() : "argument" + std::to_string(index));
+  }
+  SmallVector<StringRef> references(names.begin(), names.end());
+  auto phase = PhaseOp::create(builder, loc, "call", 1, 0, batch, builder.getStrArrayAttr(references));
+  Block &block = phase.getBody().emplaceBlock();
+  IRMapping mapping;
+  for (BlockArgument argument : function.getArguments())
+    mapping.map(argument, block.addArgument(specialise(argument.getType(), batch), loc));
+  builder.setInsertionPointToEnd(&block);
+  SmallVector<Value> results = inlineBlock(function.front(), builder, mapping, batch);
+  for (auto [index, value] : llvm::enumerate(results))
+    OutputOp::create(builder, loc, "result" + std::to_string(index), value);
+  YieldOp::create(builder, loc, ValueRange());
+  function.erase();
+}
+
+} // namespace kiln

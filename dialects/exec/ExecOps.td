@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_DIALECTS_EXEC_EXECOPS_TD
+#define KILN_DIALECTS_EXEC_EXECOPS_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/SymbolInterfaces.td"
+
+def Exec_Dialect : Dialect {
+  let name = "exec";
+  let cppNamespace = "::kiln::exec";
+  let summary = "Buffers, launches and copies: what the runtime runs, one to one";
+}
+
+class Exec_Op<string mnemonic, list<Trait> traits = []> : Op<Exec_Dialect, mnemonic, traits>;
+
+def Exec_BufferKind : I32EnumAttr<"BufferKind", "what a buffer is for", [
+    I32EnumAttrCase<"variable", 0>, I32EnumAttrCase<"input", 1>, I32EnumAttrCase<"staging", 2>,
+    I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"activation", 4>, I32EnumAttrCase<"scratch", 5>,
+    I32EnumAttrCase<"output", 6>]> {
+  let cppNamespace = "::kiln::exec";
+}
+
+def Exec_BufferOp : Exec_Op<"buffer", [Symbol]> {
+  let summary = "Bytes at a fixed place of the arena";
+  let description = [{
+    `always_live` buffers hold their contents from run to run or between phases; the others live from
+    the first command that uses them to the last. The memory plan gives `offset`.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$bytes, Exec_BufferKind:$kind,
+                   UnitAttr:$always_live, OptionalAttr<I64Attr>:$offset);
+  let assemblyFormat = "$sym_name $kind `bytes` $bytes (`always_live` $always_live^)? (`offset` $offset^)? attr-dict";
+}
+
+def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
+  let summary = "Code to generate: kiln ops on tensors";
+  let description = [{
+    The arguments of the block are the inputs, what its yield returns are the outputs; a launch passes their places in that
+    order, scratch last. `in_place[i]` is the input that output i may overwrite, or -1. `stages` and `items` are what the
+    backend made of it: the functions to call and how many work items each has.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, DenseI64ArrayAttr:$in_place, I64Attr:$scratch_bytes,
+                   OptionalAttr<StrArrayAttr>:$stages, OptionalAttr<DenseI64ArrayAttr>:$items);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name $body attr-dict";
+}
+
+def Exec_ProgramOp : Exec_Op<"program", [Symbol, SingleBlock, NoTerminator]> {
+  let summary = "What the runtime runs for one entry";
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$batch, ArrayAttr:$inputs, ArrayAttr:$outputs);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name `batch` $batch `inputs` $inputs `outputs` $outputs $body attr-dict";
+}
+
+def Exec_PhaseOp : Exec_Op<"phase", [SingleBlock, NoTerminator]> {
+  let summary = "Commands that run `repeat` times in order";
+  let arguments = (ins StrAttr:$name, I64Attr:$repeat);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$name `repeat` $repeat $body attr-dict";
+}
+
+/// Commands name buffers; place i of repetition n lies offsets[i] + n * strides[i] bytes into buffers[i].
+class Exec_Command<string mnemonic> : Exec_Op<mnemonic> {
+  dag places = (ins ArrayAttr:$buffers, DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$strides);
+}
+
+def Exec_LaunchOp : Exec_Command<"launch"> {
+  let summary = "Runs a kernel: inputs, then outputs, then scratch";
+  let arguments = !con((ins FlatSymbolRefAttr:$kernel), places,
+                       (ins I64Attr:$reads, StrAttr:$label, I64Attr:$flops, I64Attr:$bytes));
+  let assemblyFormat = "$kernel $buffers $offsets $strides `reads` $reads $label attr-dict";
+}
+
+def Exec_GemmOp : Exec_Command<"gemm"> {
+  let summary = "C = A B + beta C by oneDNN: A, B, C";
+  let arguments = !con(places, (ins BoolAttr:$transpose_a, BoolAttr:$transpose_b, I64Attr:$m, I64Attr:$n,
+                       I64Attr:$k, I64Attr:$lda, I64Attr:$ldb, I64Attr:$ldc, F32Attr:$beta,
+                       StrAttr:$label, I64Attr:$flops, I64Attr:$bytes));
+  let assemblyFormat = "$buffers $offsets $strides $label attr-dict";
+}
+
+def Exec_ClearOp : Exec_Command<"clear"> {
+  let summary = "Sets a buffer to zero";
+  let arguments = !con(places, (ins I64Attr:$bytes));
+  let assemblyFormat = "$buffers $offsets $strides `bytes` $bytes attr-dict";
+}
+
+def Exec_CopyOp : Exec_Command<"copy"> {
+  let summary = "Copies bytes: source, then target";
+  let arguments = !con(places, (ins I64Attr:$bytes));
+  let assemblyFormat = "$buffers $offsets $strides `bytes` $bytes attr-dict";
+}
+
+#endif // KILN_DIALECTS_EXEC_EXECOPS_TD

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_DIALECTS_INTERFACES_INTERFACES_H
+#define KILN_DIALECTS_INTERFACES_INTERFACES_H
+
+#include "mlir/IR/AffineMap.h"
+#include "mlir/IR/Builders.h"
+#include "mlir/IR/OpDefinition.h"
+
+namespace kiln {
+
+/// How points that meet in one element of a result are combined.
+enum class Reduction { none, sum, max };
+
+// What the interfaces derive from an op's loop maps.
+llvm::SmallVector<mlir::AffineMap> getIdentityLoopMaps(mlir::Operation *op);
+mlir::LogicalResult verifyStructured(mlir::Operation *op);
+int64_t getStructuredFlops(mlir::Operation *op);
+int64_t getStructuredPointwise(mlir::Operation *op);
+
+} // namespace kiln
+
+#include "dialects/interfaces/Interfaces.h.inc"
+
+namespace kiln {
+
+/// Sizes of the loop dimensions of `op`, kDynamic where the batch is symbolic.
+llvm::SmallVector<int64_t> getLoopSizes(Structured op);
+
+} // namespace kiln
+
+#endif // KILN_DIALECTS_INTERFACES_INTERFACES_H

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The questions a pass may ask an op. An op answers once; every pass asks.
+#ifndef KILN_DIALECTS_INTERFACES_TD
+#define KILN_DIALECTS_INTERFACES_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/Interfaces.td"
+
+def Structured : OpInterface<"Structured"> {
+  let cppNamespace = "::kiln";
+  let description = [{
+    An op with one result that computes, at every point of a box of loop dimensions, a scalar
+    from one element of each operand, and combines the points that meet in
+    one element of the result. The indexing maps say which elements, the body
+    says what is computed, the reduction says how points are combined.
+    Shape checks, fusion, code generation, cost and sharding derive from these.
+  }];
+  let methods = [
+    InterfaceMethod<
+      "One map per operand, then one for the result, from loop dimensions to element "
+      "positions. Maps are projected permutations.",
+      "llvm::SmallVector<mlir::AffineMap>", "getLoopMaps", (ins), "",
+      [{ return ::kiln::getIdentityLoopMaps($_op); }]>,
+    InterfaceMethod<
+      "The scalar of one point. Works on scalars and on vectors alike.",
+      "mlir::Value", "buildBody",
+      (ins "mlir::OpBuilder &":$builder, "mlir::Location":$loc, "mlir::ValueRange":$elements)>,
+    InterfaceMethod<
+      "How points that meet in one element are combined.",
+      "::kiln::Reduction", "getReduction", (ins), "",
+      [{ return ::kiln::Reduction::none; }]>,
+  ];
+  let verify = [{ return ::kiln::verifyStructured($_op); }];
+}
+
+def Differentiable : OpInterface<"Differentiable"> {
+  let cppNamespace = "::kiln";
+  let description = "An op that can state its vector-Jacobian product in terms of other ops.";
+  let methods = [
+    InterfaceMethod<
+      "Gradients of the operands, given those of the results; a null value means none "
+      "flows. A result that the loss does not depend on has a null gradient.",
+      "llvm::SmallVector<mlir::Value>", "buildVjp",
+      (ins "mlir::OpBuilder &":$builder, "mlir::ValueRange":$resultGrads)>,
+  ];
+}
+
+def Costed : OpInterface<"Costed"> {
+  let cppNamespace = "::kiln";
+  let description = [{
+    What an op costs, by closed formulas over static shapes. `flops` counts the multiplications
+    and additions of contractions only, the figure that people compare with a
+    machine's peak; `pointwise` counts every other scalar operation, one each.
+  }];
+  let methods = [
+    InterfaceMethod<"Multiplications and additions of contractions.",
+      "int64_t", "getFlops", (ins), "", [{ return ::kiln::getStructuredFlops($_op); }]>,
+    InterfaceMethod<"Scalar operations that are not part of a contraction.",
+      "int64_t", "getPointwise", (ins), "", [{ return ::kiln::getStructuredPointwise($_op); }]>,
+  ];
+}
+
+def Composite : OpInterface<"Composite"> {
+  let cppNamespace = "::kiln";
+  let description = "An op that is defined by simpler ops; the definition is what the reference runs.";
+  let methods = [
+    InterfaceMethod<"Values equal to the results, made of simpler ops.",
+      "llvm::SmallVector<mlir::Value>", "decompose", (ins "mlir::OpBuilder &":$builder)>,
+    InterfaceMethod<
+      "Whether a backend has better code for the op as a whole than for its definition.",
+      "bool", "hasJointForm", (ins), "", [{ return false; }]>,
+  ];
+}
+
+#endif // KILN_DIALECTS_INTERFACES_TD

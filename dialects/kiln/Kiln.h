@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_DIALECTS_KILN_KILN_H
+#define KILN_DIALECTS_KILN_KILN_H
+
+#include "dialects/interfaces/Interfaces.h"
+
+#include "mlir/Bytecode/BytecodeOpInterface.h"
+#include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/Dialect.h"
+#include "mlir/IR/SymbolTable.h"
+#include "mlir/Interfaces/InferTypeOpInterface.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+#include "dialects/kiln/KilnDialect.h.inc"
+#include "dialects/kiln/KilnEnums.h.inc"
+#define GET_OP_CLASSES
+#include "dialects/kiln/KilnOps.h.inc"
+
+namespace kiln {
+
+// Attributes that frontend and passes use to mark functions.
+inline constexpr llvm::StringLiteral kLossAttribute = "kiln.loss";
+inline constexpr llvm::StringLiteral kVariableAttribute = "kiln.variable";
+inline constexpr llvm::StringLiteral kInputAttribute = "kiln.input";
+inline constexpr llvm::StringLiteral kDenominatorAttribute = "kiln.denominator";
+inline constexpr llvm::StringLiteral kScaleAttribute = "kiln.scale";
+
+/// Bytes of a tensor with static shape; a truth value takes one.
+int64_t getByteSize(mlir::Type type);
+
+} // namespace kiln
+
+#endif // KILN_DIALECTS_KILN_KILN_H

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_DIALECTS_KILN_KILNOPS_TD
+#define KILN_DIALECTS_KILN_KILNOPS_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/EnumAttr.td"
+include "mlir/IR/SymbolInterfaces.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+include "mlir/Interfaces/InferTypeOpInterface.td"
+include "dialects/interfaces/Interfaces.td"
+
+def Kiln_Dialect : Dialect {
+  let name = "kiln";
+  let cppNamespace = "::kiln";
+  let summary = "Tensors of a whole model, forward and backward; the step";
+  let description = [{
+    Programs are written on whole tensors. The only dynamic size, written `?`, is the batch:
+    it is symbolic until the schedule gives a micro-batch its size.
+  }];
+}
+
+class Kiln_Op<string mnemonic, list<Trait> traits = []> : Op<Kiln_Dialect, mnemonic, traits>;
+
+def Kiln_Float : AnyTypeOf<[F32, F64]>;
+def Kiln_Element : AnyTypeOf<[F32, F64, I32, I64, I1]>;
+def Kiln_Tensor : RankedTensorOf<[Kiln_Element]>;
+def Kiln_FloatTensor : RankedTensorOf<[Kiln_Float]>;
+def Kiln_IntegerTensor : RankedTensorOf<[I32, I64]>;
+def Kiln_BoolTensor : RankedTensorOf<[I1]>;
+
+//===----------------------------------------------------------------------===//
+// Variables, entries and the step
+//===----------------------------------------------------------------------===//
+
+def Kiln_InitKind : I32EnumAttr<"InitKind", "how a variable starts", [
+    I32EnumAttrCase<"zeros", 0>, I32EnumAttrCase<"ones", 1>, I32EnumAttrCase<"normal", 2>,
+    I32EnumAttrCase<"uniform", 3>, I32EnumAttrCase<"constant", 4>]> {
+  let cppNamespace = "::kiln";
+}
+
+def Kiln_Role : I32EnumAttr<"Role", "what a variable is for", [
+    I32EnumAttrCase<"parameter", 0>, I32EnumAttrCase<"moment", 1>, I32EnumAttrCase<"state", 2>,
+    I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"scratch", 4>]> {
+  let cppNamespace = "::kiln";
+}
+
+def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
+  let summary = "State that outlives a phase";
+  let description = [{
+    Parameters, moments and the step count outlive a step and are saved in checkpoints. Variables of
+    role `gradient` and `scratch` are made by the schedule: they carry values between the
+    phases of one step. `normal` has mean `a` and deviation `b`, `uniform` lies in [a, b),
+    `constant` is `a`.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Kiln_Tensor>:$type, Kiln_Role:$role,
+                   Kiln_InitKind:$init, DefaultValuedAttr<F64Attr, "0.0">:$a,
+                   DefaultValuedAttr<F64Attr, "0.0">:$b, UnitAttr:$decays);
+  let assemblyFormat = "$sym_name `:` $type $role $init attr-dict";
+  let extraClassDeclaration = [{
+    mlir::RankedTensorType getTensorType() { return mlir::cast<mlir::RankedTensorType>(getType()); }
+    /// Whether the value is lost at the end of a step.
+    bool isTransient() { return getRole() == ::kiln::Role::gradient || getRole() == ::kiln::Role::scratch; }
+  }];
+}
+
+def Kiln_ReadOp : Kiln_Op<"read", [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+                                   MemoryEffects<[MemRead]>]> {
+  let summary = "Value of a variable";
+  let arguments = (ins FlatSymbolRefAttr:$variable);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = "$variable `:` type($result) attr-dict";
+}
+
+def Kiln_AssignOp : Kiln_Op<"assign", [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
+                                       MemoryEffects<[MemWrite]>]> {
+  let summary = "Gives a variable a new value";
+  let arguments = (ins FlatSymbolRefAttr:$variable, Kiln_Tensor:$value);
+  let assemblyFormat = "$variable `,` $value `:` type($value) attr-dict";
+}
+
+def Kiln_OutputOp : Kiln_Op<"output", [MemoryEffects<[MemWrite]>]> {
+  let summary = "Names a value that can be read after the program has run";
+  let arguments = (ins StrAttr:$name, Kiln_Tensor:$value);
+  let assemblyFormat = "$name `,` $value `:` type($value) attr-dict";
+}
+
+def Kiln_YieldOp : Kiln_Op<"yield", [Pure, Terminator]> {
+  let summary = "Ends a region";
+  let arguments = (ins Variadic<Kiln_Tensor>:$values);
+  let assemblyFormat = "($values^ `:` type($values))? attr-dict";
+}
+
+def Kiln_StepOp : Kiln_Op<"step", [Symbol]> {
+  let summary = "One optimizer step over a global batch";
+  let description = [{
+    `prologue` sees the whole global batch and yields what every micro-batch needs to know of it: the
+    denominators of the losses. `accumulate` sees one micro-batch and the prologue's values; what
+    it yields is summed over the micro-batches. `update` sees the prologue's
+    values and the sums, and assigns variables; what it yields is read by the
+    runtime, named by `outputs`.
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$inputs, StrArrayAttr:$outputs);
+  let regions = (region SizedRegion<1>:$prologue, SizedRegion<1>:$accumulate, SizedRegion<1>:$update);
+  let assemblyFormat = [{
+    $sym_name `inputs` $inputs `outputs` $outputs `prologue` $prologue `accumulate` $accumulate
+    `update` $update attr-dict
+  }];
+  let hasRegionVerifier = 1;
+}
+
+def Kiln_ProgramOp : Kiln_Op<"program", [Symbol, SingleBlock, NoTerminator]> {
+  let summary = "What the runtime runs for one entry: phases in order";
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$batch);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name `batch` $batch $body attr-dict";
+}
+
+def Kiln_PhaseOp : Kiln_Op<"phase", [HasParent<"ProgramOp">]> {
+  let summary = "Commands that run `repeat` times, each time on the next slice of the inputs";
+  let description = [{
+    The arguments of the block are slices of the inputs named by `inputs`; the slice of repetition n
+    starts at sample `first` + n * `samples`. Phases exchange values through variables.
+  }];
+  let arguments = (ins StrAttr:$name, I64Attr:$repeat, I64Attr:$first, I64Attr:$samples,
+                   StrArrayAttr:$inputs);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $name `repeat` $repeat `first` $first `samples` $samples `inputs` $inputs $body attr-dict
+  }];
+}
+
+def Kiln_KernelOp : Kiln_Op<"kernel", [IsolatedFromAbove, SingleBlock]> {
+  let summary = "Ops that become one kernel";
+  let arguments = (ins Variadic<Kiln_Tensor>:$operands);
+  let results = (outs Variadic<Kiln_Tensor>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    `(` $operands `)` `:` functional-type($operands, $results) $body attr-dict
+  }];
+  let hasRegionVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Elementwise
+//===----------------------------------------------------------------------===//
+
+class Kiln_ElementwiseOp<string mnemonic, list<Trait> traits = []>
+    : Kiln_Op<mnemonic, traits # [Pure, DeclareOpInterfaceMethods<Structured, ["buildBody"]>,
+                                  DeclareOpInterfaceMethods<Costed>]>;
+
+class Kiln_UnaryOp<string mnemonic, string what> : Kiln_ElementwiseOp<mnemonic,
+    [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
+  let summary = what;
+  let arguments = (ins Kiln_FloatTensor:$operand);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "$operand `:` type($operand) attr-dict";
+}
+
+class Kiln_BinaryOp<string mnemonic, string what> : Kiln_ElementwiseOp<mnemonic,
+    [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
+  let summary = what;
+  let arguments = (ins Kiln_FloatTensor:$lhs, Kiln_FloatTensor:$rhs);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs `:` type($lhs) attr-dict";
+}
+
+def Kiln_NegateOp : Kiln_UnaryOp<"negate", "`-x`">;
+def Kiln_ExpOp : Kiln_UnaryOp<"exp", "e to the power `x`">;
+def Kiln_LogOp : Kiln_UnaryOp<"log", "Natural logarithm of `x`">;
+def Kiln_TanhOp : Kiln_UnaryOp<"tanh", "Hyperbolic tangent of `x`">;
+def Kiln_ErfOp : Kiln_UnaryOp<"erf", "Error function of `x`">;
+def Kiln_SqrtOp : Kiln_UnaryOp<"sqrt", "Square root of `x`">;
+def Kiln_RsqrtOp : Kiln_UnaryOp<"rsqrt", "One over the square root of `x`">;
+def Kiln_AbsOp : Kiln_UnaryOp<"abs", "Absolute value of `x`">;
+def Kiln_CosOp : Kiln_UnaryOp<"cos", "Cosine of `x`, for schedules">;
+def Kiln_SinOp : Kiln_UnaryOp<"sin", "Sine of `x`">;
+def Kiln_AddOp : Kiln_BinaryOp<"add", "`x + y`">;
+def Kiln_SubOp : Kiln_BinaryOp<"sub", "`x - y`">;
+def Kiln_MulOp : Kiln_BinaryOp<"mul", "`x * y`">;
+def Kiln_DivOp : Kiln_BinaryOp<"div", "`x / y`">;
+def Kiln_MaximumOp : Kiln_BinaryOp<"maximum", "The greater of `x` and `y`; NaN if one is">;
+def Kiln_MinimumOp : Kiln_BinaryOp<"minimum", "The lesser of `x` and `y`; NaN if one is">;
+
+def Kiln_Predicate : I32EnumAttr<"Predicate", "a comparison", [
+    I32EnumAttrCase<"eq", 0>, I32EnumAttrCase<"ne", 1>, I32EnumAttrCase<"lt", 2>,
+    I32EnumAttrCase<"le", 3>, I32EnumAttrCase<"gt", 4>, I32EnumAttrCase<"ge", 5>]> {
+  let cppNamespace = "::kiln";
+}
+
+def Kiln_CompareOp : Kiln_ElementwiseOp<"compare", [SameTypeOperands]> {
+  let summary = "Comparison of elements; false where one is NaN, save for `ne`";
+  let arguments = (ins Kiln_Predicate:$predicate, Kiln_Tensor:$lhs, Kiln_Tensor:$rhs);
+  let results = (outs Kiln_BoolTensor:$result);
+  let assemblyFormat = "$predicate $lhs `,` $rhs `:` type($lhs) `->` type($result) attr-dict";
+}
+
+def Kiln_SelectOp : Kiln_ElementwiseOp<"select", [AllTypesMatch<["lhs", "rhs", "result"]>,
+    DeclareOpInterfaceMethods<Differentiable>]> {
+  let summary = "`lhs` where the condition holds, else `rhs`";
+  let arguments = (ins Kiln_BoolTensor:$condition, Kiln_FloatTensor:$lhs, Kiln_FloatTensor:$rhs);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "$condition `,` $lhs `,` $rhs `:` type($condition) `,` type($lhs) attr-dict";
+}
+
+def Kiln_ConvertOp : Kiln_ElementwiseOp<"convert", [DeclareOpInterfaceMethods<Differentiable>]> {
+  let summary = "Elements in another type; true becomes 1";
+  let arguments = (ins Kiln_Tensor:$operand);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = "$operand `:` type($operand) `->` type($result) attr-dict";
+}
+
+def Kiln_ConstantOp : Kiln_ElementwiseOp<"constant"> {
+  let summary = "A scalar known at compile time";
+  let arguments = (ins F64Attr:$value);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = "$value `:` type($result) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Kiln_ReluOp : Kiln_Op<"relu", [Pure, SameOperandsAndResultType,
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+  let summary = "`max(x, 0)`, with gradient 0 at 0";
+  let arguments = (ins Kiln_FloatTensor:$operand);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "$operand `:` type($operand) attr-dict";
+}
+
+def Kiln_GeluOp : Kiln_Op<"gelu", [Pure, SameOperandsAndResultType,
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+  let summary = "Gaussian error linear unit; with `tanh` its usual approximation";
+  let arguments = (ins Kiln_FloatTensor:$operand, UnitAttr:$tanh);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "(`tanh` $tanh^)? $operand `:` type($operand) attr-dict";
+}
+
+//===----------------------------------------------------------------------===//
+// Shapes and reductions, indexed by an equation such as "bsk,kn->bsn"
+//===----------------------------------------------------------------------===//
+
+class Kiln_EquationOp<string mnemonic, list<string> answers, list<Trait> traits = []>
+    : Kiln_Op<mnemonic, traits # [Pure, DeclareOpInterfaceMethods<Structured, ["getLoopMaps", "buildBody"] # answers>,
+        DeclareOpInterfaceMethods<Costed>, DeclareOpInterfaceMethods<Differentiable>]> {
+  let hasVerifier = 1;
+}
+
+class Kiln_UnaryEquationOp<string mnemonic, list<string> answers = []>
+    : Kiln_EquationOp<mnemonic, answers> {
+  let arguments = (ins StrAttr:$equation, Kiln_Tensor:$operand);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = "$equation $operand `:` type($operand) `->` type($result) attr-dict";
+}
+
+def Kiln_BroadcastOp : Kiln_UnaryEquationOp<"broadcast"> {
+  let summary = "Repeats elements along new dimensions: `\"n->bn\"`";
+}
+def Kiln_TransposeOp : Kiln_UnaryEquationOp<"transpose"> {
+  let summary = "Permutes dimensions: `\"mn->nm\"`";
+}
+def Kiln_SumOp : Kiln_UnaryEquationOp<"sum", ["getReduction"]> {
+  let summary = "Sums over the dimensions that the result does not name: `\"bn->b\"`";
+}
+def Kiln_MaxOp : Kiln_UnaryEquationOp<"max", ["getReduction"]> {
+  let summary = "Greatest element over the dimensions that the result does not name";
+}
+
+def Kiln_ContractOp : Kiln_EquationOp<"contract", ["getReduction"]> {
+  let summary = "Sum of products: `\"bsk,kn->bsn\"` is a matrix product";
+  let arguments = (ins StrAttr:$equation, Kiln_FloatTensor:$lhs, Kiln_FloatTensor:$rhs);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "$equation $lhs `,` $rhs `:` type($lhs) `,` type($rhs) `->` type($result) attr-dict";
+}
+
+def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {
+  let summary = "The same elements in the same order under another shape";
+  let arguments = (ins Kiln_Tensor:$operand);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = "$operand `:` type($operand) `->` type($result) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Kiln_IotaOp : Kiln_Op<"iota", [Pure]> {
+  let summary = "0, 1, 2, ...";
+  let results = (outs Kiln_IntegerTensor:$result);
+  let assemblyFormat = "`:` type($result) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Kiln_SliceOp : Kiln_Op<"slice", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {
+  let summary = "Elements [offset, offset + size) along one dimension";
+  let arguments = (ins Kiln_Tensor:$operand, I64Attr:$dimension, I64Attr:$offset);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = [{
+    $operand `dimension` $dimension `offset` $offset `:` type($operand) `->` type($result) attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {
+  let summary = "Tensors one after the other along one dimension";
+  let arguments = (ins Variadic<Kiln_Tensor>:$operands, I64Attr:$dimension);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = "$operands `dimension` $dimension `:` functional-type($operands, $result) attr-dict";
+  let hasVerifier = 1;
+}
+
+//===----------------------------------------------------------------------===//
+// What people name
+//===----------------------------------------------------------------------===//
+
+def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {
+  let summary = "Row `ids[i...]` of the table, for each id";
+  let arguments = (ins Kiln_FloatTensor:$table, Kiln_IntegerTensor:$ids);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "$table `,` $ids `:` functional-type(operands, results) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure]> {
+  let summary = "Sums gradient rows by id into a table of zeros, in order of the ids' positions";
+  let arguments = (ins Kiln_IntegerTensor:$ids, Kiln_FloatTensor:$grad);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "$ids `,` $grad `:` functional-type(operands, results) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+  let summary = "Normalises the last dimension to mean 0 and variance 1, then scales and shifts";
+  let description = "The mean and the reciprocal deviation of each row are results, kept for the gradient.";
+  let arguments = (ins Kiln_FloatTensor:$operand, Kiln_FloatTensor:$scale,
+                   Optional<Kiln_FloatTensor>:$shift, F64Attr:$epsilon);
+  let results = (outs Kiln_FloatTensor:$result, Kiln_FloatTensor:$mean, Kiln_FloatTensor:$rstd);
+  let assemblyFormat = [{
+    $operand `,` $scale (`,` $shift^)? `epsilon` $epsilon `:` functional-type(operands, results) attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, SameOperandsAndResultType,
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+  let summary = "Softmax over the last dimension";
+  let arguments = (ins Kiln_FloatTensor:$operand);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = "$operand `:` type($operand) attr-dict";
+}
+
+def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure,
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+  let summary = "Total over all rows of `-log(softmax(logits)[label])`";
+  let arguments = (ins Kiln_FloatTensor:$logits, Kiln_IntegerTensor:$labels);
+  let results = (outs Kiln_FloatTensor:$total);
+  let assemblyFormat = "$logits `,` $labels `:` functional-type(operands, results) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+    DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
+  let summary = "Language-model head and its cross entropy, with their gradients";
+  let description = [{
+    With logits = x w^T, `total` is the sum over tokens of the cross entropy of each row with its label,
+    and `dx` and `dw` are the gradients of that total. All three are made in one pass over chunks, so that neither all
+    logits exist at once nor any is computed twice. The gradient rule only scales `dx` and `dw`.
+  }];
+  let arguments = (ins Kiln_FloatTensor:$x, Kiln_FloatTensor:$weight, Kiln_IntegerTensor:$labels);
+  let results = (outs Kiln_FloatTensor:$total, Kiln_FloatTensor:$dx, Kiln_FloatTensor:$dw);
+  let assemblyFormat = "$x `,` $weight `,` $labels `:` functional-type(operands, results) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+    DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
+  let summary = "Scaled dot-product self-attention on packed queries, keys and values";
+  let description = [{
+    `packed[b, s, 0..2, h, d]` holds queries, keys and values. `result[b, s, h, d]` is softmax(q k^T scale) v per
+    head; with `causal` a position sees itself and what lies before. `lse[b, h, s]` is the log of the
+    sum of exponentials of each row of scores, kept for the gradient. The scores are never materialised.
+  }];
+  let arguments = (ins Kiln_FloatTensor:$packed, F64Attr:$scale, UnitAttr:$causal);
+  let results = (outs Kiln_FloatTensor:$result, Kiln_FloatTensor:$lse);
+  let assemblyFormat = "(`causal` $causal^)? $packed `scale` $scale `:` functional-type(operands, results) attr-dict";
+  let hasVerifier = 1;
+}
+
+def Kiln_AttentionGradOp : Kiln_Op<"attention_grad", [Pure,
+    DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
+  let summary = "Gradient of attention with respect to the packed operand";
+  let arguments = (ins Kiln_FloatTensor:$packed, Kiln_FloatTensor:$result, Kiln_FloatTensor:$lse,
+                   Kiln_FloatTensor:$grad, F64Attr:$scale, UnitAttr:$causal);
+  let results = (outs Kiln_FloatTensor:$dpacked);
+  let assemblyFormat = [{
+    (`causal` $causal^)? $packed `,` $result `,` $lse `,` $grad `scale` $scale
+    `:` functional-type(operands, results) attr-dict
+  }];
+}
+
+#endif // KILN_DIALECTS_KILN_KILNOPS_TD
