@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Per head: pack the transposed keys and the values, then for each block of
+// queries compute complete rows of scores, their softmax and its product with
+// the values. Complete rows need no running maximum and no rescaling; a block
+// of them fits the second-level cache at any sequence worth attending to.
+//
+// Scores are in units of log2: queries are multiplied by scale * log2(e) when
+// they are packed, so that the exponential needs no multiplication.
+#include "compiler/backend/cpu/EmitAttention.h"
+#include "compiler/backend/cpu/EmitAttentionBlocks.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <cmath>
+#include <limits>
+
+using namespace mlir;
+
+namespace kiln::cpu {
+
+namespace {
+
+// With fewer items than this, one item more or less on a worker shows.
+constexpr int64_t kEnoughItems = 16;
+
+struct Forward {
+  Forward(const AttentionShape &shape, const CpuTarget &target)
+      : shape(shape), layout(shape, target, /*strips=*/1),
+        plan(shape.elementType.getIntOrFloatBitWidth() / 8) {
+    keys = plan.take(layout.panels * layout.panelRows * layout.panelColumns);
+    values = plan.take(shape.sequence * layout.widthStride);
+    queries = plan.take(layout.blockRows * layout.widthStride);
+    result = plan.take(layout.blockRows * layout.widthStride);
+    scores = plan.take(layout.blockRows * layout.scoreStride);
+    maxima = plan.take(layout.blockRows + layout.lanes);
+    sums = plan.take(layout.blockRows + layout.lanes);
+    int64_t pairs = shape.batch * shape.heads;
+    int64_t groups =
+        std::min<int64_t>(llvm::divideCeil(kEnoughItems, pairs), layout.blocks);
+    blocksPerGroup = llvm::divideCeil(layout.blocks, groups);
+    groupsPerPair = llvm::divideCeil(layout.blocks, blocksPerGroup);
+  }
+
+  void emitItem(VectorBuilder &code, func::FuncOp stage, Value item);
+  void emitBlock(VectorBuilder &code, AttentionBlocks &steps,
+                 const QueryBlock &block, Place queriesIn, Place out,
+                 Place logSumExp);
+  void emitSoftmax(VectorBuilder &code, AttentionBlocks &steps,
+                   const QueryBlock &block, Value row);
+  void emitLogSumExp(VectorBuilder &code, const QueryBlock &block, Place out);
+  Place at(VectorBuilder &code, int64_t part) {
+    return code.offset(scratch, part);
+  }
+
+  AttentionShape shape;
+  AttentionLayout layout;
+  ScratchPlan plan;
+  int64_t keys, values, queries, result, scores, maxima, sums;
+  int64_t blocksPerGroup, groupsPerPair;
+  Place scratch;
+};
+
+} // namespace
+
+void Forward::emitSoftmax(VectorBuilder &code, AttentionBlocks &steps,
+                          const QueryBlock &block, Value row) {
+  Place line =
+      code.offset(at(code, scores), code.multiply(row, layout.scoreStride));
+  Value lowest = code.splat(-std::numeric_limits<double>::infinity());
+  Value maximum =
+      steps
+          .forVisible(block, row, {lowest},
+                      [&](Value column, Value mask, ValueRange carried) {
+                        Value score = code.load(code.offset(line, column));
+                        if (mask)
+                          score = code.select(mask, score, lowest);
+                        return SmallVector<Value>{
+                            code.largest(carried.front(), score)};
+                      })
+          .front();
+  maximum = code.largestLane(maximum);
+  Value zero = code.splat(0.0);
+  Value sum =
+      steps
+          .forVisible(block, row, {zero},
+                      [&](Value column, Value mask, ValueRange carried) {
+                        Place place = code.offset(line, column);
+                        Value weight = code.exp2(
+                            code.subtractFloat(code.load(place), maximum));
+                        if (mask)
+                          weight = code.select(mask, weight, zero);
+                        code.store(weight, place);
+                        return SmallVector<Value>{
+                            code.addFloat(carried.front(), weight)};
+                      })
+          .front();
+  steps.clearHidden(block, row, {line});
+  code.storeFirst(maximum, code.offset(at(code, maxima), row));
+  code.storeFirst(code.sumLanes(sum), code.offset(at(code, sums), row));
+}
+
+// Logarithms are taken for whole vectors of rows; one at a time they would
+// cost a tenth of the kernel at short sequences.
+void Forward::emitLogSumExp(VectorBuilder &code, const QueryBlock &block,
+                            Place out) {
+  code.loop(code.index(0), block.rows, layout.lanes, [&](Value row) {
+    Value maximum = code.load(code.offset(at(code, maxima), row));
+    Value sum = code.load(code.offset(at(code, sums), row));
+    Value result = code.multiplyFloat(code.addFloat(maximum, code.log2(sum)),
+                                      code.splat(std::log(2.0)));
+    code.storeMasked(result, code.offset(code.offset(out, block.first), row),
+                     code.maskBelow(code.subtract(block.rows, row)));
+  });
+}
+
+void Forward::emitBlock(VectorBuilder &code, AttentionBlocks &steps,
+                        const QueryBlock &block, Place queriesIn, Place out,
+                        Place logSumExp) {
+  int64_t outStride = shape.heads * shape.headWidth;
+  Value factor = code.splat(shape.scale / std::log(2.0));
+  steps.packRows(queriesIn, 3 * outStride, at(code, queries), block.first,
+                 code.multiply(block.tiles, layout.rowTile), factor);
+  steps.multiplyPanels(block, at(code, queries), at(code, keys),
+                       at(code, scores));
+  code.loop(code.index(0), block.rows, 1,
+            [&](Value row) { emitSoftmax(code, steps, block, row); });
+  steps.multiplyScores(block, at(code, scores), at(code, values),
+                       at(code, result));
+  code.loop(code.index(0), block.rows, 1, [&](Value row) {
+    Value sum = code.splat(code.loadScalar(code.offset(at(code, sums), row)));
+    Value inverse = code.divideFloat(code.splat(1.0), sum);
+    Place target =
+        code.offset(out, code.multiply(code.add(block.first, row), outStride));
+    code.copyRowExactly(
+        code.offset(at(code, result), code.multiply(row, layout.widthStride)),
+        target, shape.headWidth, inverse);
+  });
+  emitLogSumExp(code, block, logSumExp);
+}
+
+void Forward::emitItem(VectorBuilder &code, func::FuncOp stage, Value item) {
+  AttentionBlocks steps(code, shape, layout);
+  int64_t rowStride = shape.heads * shape.headWidth;
+  Value pair = code.divide(item, groupsPerPair);
+  Value group = code.remainder(item, groupsPerPair);
+  Value batch = code.divide(pair, shape.heads);
+  Value column =
+      code.multiply(code.remainder(pair, shape.heads), shape.headWidth);
+  Place in = {
+      stage.getArgument(0),
+      code.add(code.multiply(batch, shape.sequence * 3 * rowStride), column)};
+  Place out = {
+      stage.getArgument(1),
+      code.add(code.multiply(batch, shape.sequence * rowStride), column)};
+  Place logSumExp = {stage.getArgument(2), code.multiply(pair, shape.sequence)};
+
+  // Groups of one pair that follow each other on a worker share its keys.
+  OpBuilder &builder = code.getBuilder();
+  auto isEqual = [&](Value left, Value right) -> Value {
+    return arith::CmpIOp::create(builder, code.getLoc(),
+                                 arith::CmpIPredicate::eq, left, right);
+  };
+  Value isNew = arith::OrIOp::create(builder, code.getLoc(),
+                                     isEqual(item, getRange(stage).begin),
+                                     isEqual(group, code.index(0)));
+  auto ifNew = scf::IfOp::create(builder, code.getLoc(), isNew, false);
+  {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(ifNew.thenBlock());
+    steps.packTransposed(code.offset(in, rowStride), 3 * rowStride,
+                         at(code, keys), {});
+    steps.packRows(code.offset(in, 2 * rowStride), 3 * rowStride,
+                   at(code, values), code.index(0), code.index(shape.sequence),
+                   {});
+  }
+  Value begin = code.multiply(group, blocksPerGroup);
+  Value end =
+      code.minimum(code.add(begin, blocksPerGroup), code.index(layout.blocks));
+  code.loop(begin, end, 1, [&](Value number) {
+    QueryBlock block =
+        steps.getBlock(number, code.index(0), code.index(shape.sequence));
+    emitBlock(code, steps, block, in, out, logSumExp);
+  });
+}
+
+KernelCode emitAttention(ModuleOp module, StringRef symbol,
+                         const AttentionShape &shape, const CpuTarget &target) {
+  Forward forward(shape, target);
+  int64_t elements =
+      shape.batch * shape.sequence * shape.heads * shape.headWidth;
+  int64_t scratchElements = forward.plan.getElements();
+  func::FuncOp stage = createFlatStage(
+      module, symbol, shape.elementType,
+      {3 * elements, elements, shape.batch * shape.heads * shape.sequence,
+       scratchElements * kMaxWorkers});
+  VectorBuilder code(OpBuilder::atBlockEnd(&stage.front()), stage.getLoc(),
+                     shape.elementType, forward.layout.lanes);
+  StageRange range = getRange(stage);
+  forward.scratch = {stage.getArgument(3),
+                     code.multiply(range.worker, scratchElements)};
+  code.loop(range.begin, range.end, 1,
+            [&](Value item) { forward.emitItem(code, stage, item); });
+  func::ReturnOp::create(code.getBuilder(), code.getLoc());
+  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  KernelCode kernel;
+  kernel.stages = {
+      {symbol.str(), shape.batch * shape.heads * forward.groupsPerPair}};
+  kernel.scratchBytesPerWorker = scratchElements * bytes;
+  return kernel;
+}
+
+} // namespace kiln::cpu

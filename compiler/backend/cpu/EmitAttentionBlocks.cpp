@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/backend/cpu/EmitAttentionBlocks.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace kiln::cpu {
+
+// A tile of few vectors is short of independent sums and loads more per
+// product, which the constant stands for; a wide one may multiply padding.
+static int64_t chooseWidthVectors(int64_t width, int64_t lanes, int64_t most) {
+  int64_t best = 1;
+  double bestCost = 0;
+  for (int64_t vectors = 1; vectors <= most; ++vectors) {
+    double cost = llvm::divideCeil(width, vectors * lanes) * (vectors + 0.5);
+    if (vectors == 1 || cost <= bestCost) {
+      best = vectors;
+      bestCost = cost;
+    }
+  }
+  return best;
+}
+
+// Walking down a column must not return to the same cache sets.
+static int64_t avoidPowersOfTwo(int64_t stride, int64_t lineElements) {
+  stride = llvm::alignTo(stride, lineElements);
+  return stride % (8 * lineElements) == 0 ? stride + lineElements : stride;
+}
+
+AttentionLayout::AttentionLayout(const AttentionShape &shape,
+                                 const CpuTarget &target, int64_t strips) {
+  int64_t elementBytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t lineElements = 64 / elementBytes;
+  bool isWide = target.vectorRegisters >= 32;
+  lanes = target.lanes(elementBytes);
+  rowTile = isWide ? 8 : 6;
+  scoreVectors = 2;
+  widthVectors = chooseWidthVectors(shape.headWidth, lanes, isWide ? 3 : 2);
+  panelColumns = scoreVectors * lanes;
+  panelRows = llvm::alignTo(shape.headWidth, lanes);
+  panels = llvm::divideCeil(shape.sequence, panelColumns);
+  widthTile = widthVectors * lanes;
+  widthTiles = llvm::divideCeil(shape.headWidth, widthTile);
+  widthStride = widthTiles * widthTile;
+  if (widthStride * elementBytes >= 512)
+    widthStride = avoidPowersOfTwo(widthStride, lineElements);
+  keyRows = llvm::alignTo(shape.sequence, rowTile);
+  // One vector past the last panel: a row's tail is handled as a whole vector
+  // even if it is empty.
+  scoreStride = avoidPowersOfTwo(
+      std::max(panels * panelColumns, keyRows) + lanes, lineElements);
+  // The scores of a block stay in the second-level cache, beside the keys.
+  int64_t fitting = target.l2Bytes / 4 / (strips * scoreStride * elementBytes);
+  int64_t rows = std::min<int64_t>({fitting, 48, keyRows});
+  blockRows = std::max(rows / rowTile, int64_t(1)) * rowTile;
+  blocks = llvm::divideCeil(shape.sequence, blockRows);
+}
+
+int64_t ScratchPlan::take(int64_t elements) {
+  int64_t begin = used;
+  used += llvm::alignTo(elements, lineElements);
+  return begin;
+}
+
+QueryBlock AttentionBlocks::getBlock(Value number, Value keyBegin,
+                                     Value keyEnd) {
+  QueryBlock block;
+  block.first = code.multiply(number, layout.blockRows);
+  block.rows =
+      code.minimum(code.index(layout.blockRows),
+                   code.subtract(code.index(shape.sequence), block.first));
+  block.tiles = code.divideUp(block.rows, layout.rowTile);
+  block.keyBegin = keyBegin;
+  block.keyEnd = keyEnd;
+  return block;
+}
+
+Value AttentionBlocks::getKeyLimit(const QueryBlock &block) {
+  if (!shape.isCausal)
+    return block.keyEnd;
+  return code.minimum(block.keyEnd, code.add(block.first, block.rows));
+}
+
+void AttentionBlocks::packRows(Place source, int64_t sourceStride, Place target,
+                               Value first, Value count, Value factor) {
+  code.loop(code.index(0), count, 1, [&](Value row) {
+    Value from =
+        code.minimum(code.add(first, row), code.index(shape.sequence - 1));
+    code.copyRow(code.offset(source, code.multiply(from, sourceStride)),
+                 code.offset(target, code.multiply(row, layout.widthStride)),
+                 shape.headWidth, layout.widthTiles * layout.widthTile, factor);
+  });
+}
+
+void AttentionBlocks::packTransposed(Place source, int64_t sourceStride,
+                                     Place target, Value factor) {
+  int64_t lanes = layout.lanes, width = shape.headWidth;
+  auto packSquare = [&](Value group, Value column, Value mask) {
+    SmallVector<Value> rows;
+    for (int64_t row = 0; row < lanes; ++row) {
+      Value from = code.minimum(code.add(code.multiply(group, lanes), row),
+                                code.index(shape.sequence - 1));
+      Place place = code.offset(
+          code.offset(source, code.multiply(from, sourceStride)), column);
+      Value value = mask ? code.loadMasked(place, mask) : code.load(place);
+      rows.push_back(factor ? code.multiplyFloat(value, factor) : value);
+    }
+    code.transpose(rows);
+    Value panel = code.divide(group, layout.scoreVectors);
+    Value within =
+        code.multiply(code.remainder(group, layout.scoreVectors), lanes);
+    Place to = code.offset(
+        code.offset(target, code.multiply(panel, layout.panelRows *
+                                                     layout.panelColumns)),
+        code.add(code.multiply(column, layout.panelColumns), within));
+    for (int64_t row = 0; row < lanes; ++row)
+      code.store(rows[row], code.offset(to, row * layout.panelColumns));
+  };
+  int64_t whole = width / lanes * lanes;
+  Value groups = code.index(layout.panels * layout.scoreVectors);
+  code.loop(code.index(0), groups, 1, [&](Value group) {
+    if (whole > 0)
+      code.loop(code.index(0), code.index(whole), lanes,
+                [&](Value column) { packSquare(group, column, {}); });
+    if (whole < width)
+      packSquare(group, code.index(whole),
+                 code.maskBelow(code.index(width - whole)));
+  });
+}
+
+void AttentionBlocks::writeRows(Place source, Place target,
+                                int64_t targetStride, Value rows,
+                                Value factor) {
+  code.loop(code.index(0), rows, 1, [&](Value row) {
+    code.copyRowExactly(
+        code.offset(source, code.multiply(row, layout.widthStride)),
+        code.offset(target, code.multiply(row, targetStride)), shape.headWidth,
+        factor);
+  });
+}
+
+void AttentionBlocks::multiplyPanels(const QueryBlock &block, Place left,
+                                     Place panels, Place scores) {
+  Value begin = code.divide(block.keyBegin, layout.panelColumns);
+  Value end = code.divideUp(getKeyLimit(block), layout.panelColumns);
+  code.loop(begin, end, 1, [&](Value panel) {
+    Value firstKey = code.multiply(panel, layout.panelColumns);
+    Value firstTile = code.index(0);
+    if (shape.isCausal)
+      firstTile = code.divide(
+          code.maximum(firstTile, code.subtract(firstKey, block.first)),
+          layout.rowTile);
+    Place right = code.offset(
+        panels, code.multiply(panel, layout.panelRows * layout.panelColumns));
+    code.loop(firstTile, block.tiles, 1, [&](Value tile) {
+      Value row = code.multiply(tile, layout.rowTile);
+      Place to = code.offset(
+          code.offset(scores, code.multiply(row, layout.scoreStride)),
+          firstKey);
+      code.multiplyTile(
+          {code.offset(left, code.multiply(row, layout.widthStride)),
+           layout.widthStride, 1},
+          {right, layout.panelColumns, 1}, {to, layout.scoreStride, 1},
+          layout.rowTile, layout.scoreVectors, code.index(0),
+          code.index(shape.headWidth), /*accumulate=*/false);
+    });
+  });
+}
+
+void AttentionBlocks::multiplyScores(const QueryBlock &block, Place scores,
+                                     Place right, Place target) {
+  code.loop(code.index(0), code.index(layout.widthTiles), 1, [&](Value column) {
+    Value shift = code.multiply(column, layout.widthTile);
+    code.loop(code.index(0), block.tiles, 1, [&](Value tile) {
+      Value row = code.multiply(tile, layout.rowTile);
+      Value end = block.keyEnd;
+      if (shape.isCausal)
+        end = code.minimum(
+            end, code.add(code.add(block.first, row), layout.rowTile));
+      Place to = code.offset(
+          code.offset(target, code.multiply(row, layout.widthStride)), shift);
+      code.multiplyTile(
+          {code.offset(scores, code.multiply(row, layout.scoreStride)),
+           layout.scoreStride, 1},
+          {code.offset(right, shift), layout.widthStride, 1},
+          {to, layout.widthStride, 1}, layout.rowTile, layout.widthVectors,
+          block.keyBegin, end, /*accumulate=*/false);
+    });
+  });
+}
+
+void AttentionBlocks::multiplyScoresTransposed(const QueryBlock &block,
+                                               Place scores, Place right,
+                                               Place target) {
+  Value begin = code.divide(block.keyBegin, layout.rowTile);
+  Value end = code.divideUp(getKeyLimit(block), layout.rowTile);
+  code.loop(begin, end, 1, [&](Value tile) {
+    Value key = code.multiply(tile, layout.rowTile);
+    // Queries before the first key of the tile see none of it.
+    Value firstRow = code.index(0);
+    if (shape.isCausal)
+      firstRow = code.maximum(firstRow, code.subtract(key, block.first));
+    code.loop(
+        code.index(0), code.index(layout.widthTiles), 1, [&](Value column) {
+          Value shift = code.multiply(column, layout.widthTile);
+          Place to = code.offset(
+              code.offset(target, code.multiply(key, layout.widthStride)),
+              shift);
+          code.multiplyTile({code.offset(scores, key), 1, layout.scoreStride},
+                            {code.offset(right, shift), layout.widthStride, 1},
+                            {to, layout.widthStride, 1}, layout.rowTile,
+                            layout.widthVectors, firstRow, block.rows,
+                            /*accumulate=*/true);
+        });
+  });
+}
+
+Value AttentionBlocks::getVisible(const QueryBlock &block, Value row) {
+  if (!shape.isCausal)
+    return block.keyEnd;
+  return code.minimum(block.keyEnd, code.add(code.add(block.first, row), 1));
+}
+
+Value AttentionBlocks::getRead(const QueryBlock &block, Value row) {
+  Value tiles = code.divideUp(block.keyEnd, layout.rowTile);
+  if (shape.isCausal)
+    tiles = code.minimum(
+        tiles,
+        code.add(code.divide(code.add(block.first, row), layout.rowTile), 1));
+  return code.multiply(tiles, layout.rowTile);
+}
+
+SmallVector<Value> AttentionBlocks::forVisible(const QueryBlock &block,
+                                               Value row, ValueRange carried,
+                                               RowBody body) {
+  Value visible = getVisible(block, row);
+  Value whole = code.multiply(code.divide(visible, layout.lanes), layout.lanes);
+  // In a group of keys, a row before it sees none: no vector may then run.
+  whole = code.maximum(whole, block.keyBegin);
+  SmallVector<Value> result =
+      code.loop(block.keyBegin, whole, layout.lanes, carried,
+                [&](Value column, ValueRange values) {
+                  return body(column, {}, values);
+                });
+  Value mask = code.maskBelow(code.subtract(visible, whole));
+  return body(whole, mask, result);
+}
+
+void AttentionBlocks::clearHidden(const QueryBlock &block, Value row,
+                                  ArrayRef<Place> targets) {
+  Value visible = getVisible(block, row);
+  Value whole = code.multiply(code.divide(visible, layout.lanes), layout.lanes);
+  whole = code.maximum(whole, block.keyBegin);
+  code.loop(code.add(whole, layout.lanes), getRead(block, row), layout.lanes,
+            [&](Value column) {
+              for (Place target : targets)
+                code.store(code.splat(0.0), code.offset(target, column));
+            });
+}
+
+func::FuncOp createFlatStage(ModuleOp module, StringRef symbol, Type element,
+                             ArrayRef<int64_t> sizes) {
+  MLIRContext *context = module.getContext();
+  context
+      ->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect,
+                    math::MathDialect, memref::MemRefDialect, scf::SCFDialect,
+                    vector::VectorDialect>();
+  SmallVector<Type> buffers;
+  for (int64_t size : sizes)
+    buffers.push_back(MemRefType::get({size}, element));
+  return createStage(module, symbol, buffers);
+}
+
+} // namespace kiln::cpu

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_BACKEND_CPU_EMITATTENTIONBLOCKS_H
+#define KILN_COMPILER_BACKEND_CPU_EMITATTENTIONBLOCKS_H
+
+#include "compiler/backend/cpu/EmitAttention.h"
+#include "compiler/backend/cpu/EmitAttentionVectors.h"
+
+namespace kiln::cpu {
+
+/// The sizes of tiles and of what lies in scratch. Every matrix in scratch is
+/// padded to whole tiles, so that tiles need no tails; only what is read from
+/// or written to the kernel's buffers has the exact sizes.
+struct AttentionLayout {
+  AttentionLayout(const AttentionShape &shape, const CpuTarget &target,
+                  int64_t strips);
+
+  int64_t lanes;
+  int64_t rowTile;      ///< Rows of a register tile.
+  int64_t scoreVectors; ///< Vectors in a row of a tile of scores.
+  int64_t widthVectors; ///< The same where columns are those of a head.
+  int64_t panelColumns; ///< Keys in a panel of transposed keys.
+  int64_t panelRows;    ///< Head width, rounded to whole vectors.
+  int64_t panels;
+  int64_t widthTile, widthTiles;
+  int64_t widthStride; ///< Between rows of a matrix of head width.
+  int64_t blockRows;   ///< Queries whose scores exist at a time.
+  int64_t blocks;
+  int64_t scoreStride; ///< Between rows of scores.
+  int64_t keyRows;     ///< Sequence, rounded to whole tiles.
+};
+
+/// Hands out parts of one worker's scratch, each on its own cache lines.
+class ScratchPlan {
+public:
+  ScratchPlan(int64_t elementBytes) : lineElements(64 / elementBytes) {}
+  int64_t take(int64_t elements);
+  int64_t getElements() const { return used; }
+
+private:
+  int64_t lineElements;
+  int64_t used = 0;
+};
+
+/// A block of queries, and the keys they are multiplied with.
+struct QueryBlock {
+  mlir::Value first, rows, tiles; ///< `tiles` covers `rows`.
+  mlir::Value keyBegin, keyEnd;
+};
+
+/// The steps that attention and its gradient share.
+class AttentionBlocks {
+public:
+  AttentionBlocks(VectorBuilder &code, const AttentionShape &shape,
+                  const AttentionLayout &layout)
+      : code(code), shape(shape), layout(layout) {}
+
+  QueryBlock getBlock(mlir::Value number, mlir::Value keyBegin,
+                      mlir::Value keyEnd);
+
+  /// Copies rows [first, first + count) times `factor`. Rows past the
+  /// sequence repeat its last one, so padding holds ordinary numbers.
+  void packRows(Place source, int64_t sourceStride, Place target,
+                mlir::Value first, mlir::Value count, mlir::Value factor);
+  /// Writes all rows, transposed, as panels of `panelColumns` columns.
+  void packTransposed(Place source, int64_t sourceStride, Place target,
+                      mlir::Value factor);
+  /// target[row] = source[row] * factor for `rows` rows, exactly.
+  void writeRows(Place source, Place target, int64_t targetStride,
+                 mlir::Value rows, mlir::Value factor);
+
+  /// scores = left * panels, for the tiles that hold a visible key.
+  void multiplyPanels(const QueryBlock &block, Place left, Place panels,
+                      Place scores);
+  /// target[query, width] = scores * right, over the visible keys.
+  void multiplyScores(const QueryBlock &block, Place scores, Place right,
+                      Place target);
+  /// target[key, width] += scores^T * right, over the rows of the block.
+  void multiplyScoresTransposed(const QueryBlock &block, Place scores,
+                                Place right, Place target);
+
+  /// One past the last key that the row sees.
+  mlir::Value getVisible(const QueryBlock &block, mlir::Value row);
+  /// How far a row of scores is read by the products: rows of one tile share
+  /// it, so what lies past the visible keys must be zero up to here.
+  mlir::Value getRead(const QueryBlock &block, mlir::Value row);
+  /// Runs `body(column, mask)` over the visible keys of a row, the mask null
+  /// where all lanes are visible, then zeroes `targets` up to `getRead`.
+  using RowBody = llvm::function_ref<llvm::SmallVector<mlir::Value>(
+      mlir::Value, mlir::Value, mlir::ValueRange)>;
+  llvm::SmallVector<mlir::Value> forVisible(const QueryBlock &block,
+                                            mlir::Value row,
+                                            mlir::ValueRange carried,
+                                            RowBody body);
+  void clearHidden(const QueryBlock &block, mlir::Value row,
+                   llvm::ArrayRef<Place> targets);
+
+private:
+  mlir::Value getKeyLimit(const QueryBlock &block);
+
+  VectorBuilder &code;
+  const AttentionShape &shape;
+  const AttentionLayout &layout;
+};
+
+/// Creates a stage over flat buffers of `sizes` elements.
+mlir::func::FuncOp createFlatStage(mlir::ModuleOp module,
+                                   llvm::StringRef symbol, mlir::Type element,
+                                   llvm::ArrayRef<int64_t> sizes);
+
+} // namespace kiln::cpu
+
+#endif // KILN_COMPILER_BACKEND_CPU_EMITATTENTIONBLOCKS_H

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Per head, for each block of queries in order:
+//   P = exp(S - logSumExp)        S recomputed from packed queries and keys
+//   dS = P * (dO V^T - delta)     delta = row sums of dO * O
+//   dQ = dS K,  dV += P^T dO,  dK += dS^T Q
+// Queries and keys are packed already multiplied by the scale, and the
+// transposed keys by log2(e), so that no product needs a factor afterwards.
+#include "compiler/backend/cpu/EmitAttention.h"
+#include "compiler/backend/cpu/EmitAttentionBlocks.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <cmath>
+#include <numeric>
+
+using namespace mlir;
+
+namespace kiln::cpu {
+
+namespace {
+
+// Dividing a pair computes its scores twice, 7 products instead of 5. That is
+// worth it only where the pairs alone leave most workers without any.
+constexpr int64_t kFewPairs = 4;
+constexpr int64_t kEnoughItems = 16;
+
+/// What one stage writes.
+struct Part {
+  bool hasQueries, hasKeys;
+};
+
+struct Backward {
+  Backward(const AttentionShape &shape, const CpuTarget &target)
+      : shape(shape), layout(shape, target, /*strips=*/2),
+        plan(shape.elementType.getIntOrFloatBitWidth() / 8) {
+    int64_t panelElements =
+        layout.panels * layout.panelRows * layout.panelColumns;
+    int64_t headElements = layout.keyRows * layout.widthStride;
+    int64_t blockElements = layout.blockRows * layout.widthStride;
+    keysTransposed = plan.take(panelElements);
+    valuesTransposed = plan.take(panelElements);
+    keys = plan.take(headElements);
+    keyGradient = plan.take(headElements);
+    valueGradient = plan.take(headElements);
+    queries = plan.take(blockElements);
+    outGradient = plan.take(blockElements);
+    queryGradient = plan.take(blockElements);
+    scores = plan.take(layout.blockRows * layout.scoreStride);
+    scoreGradient = plan.take(layout.blockRows * layout.scoreStride);
+    deltas = plan.take(layout.blockRows);
+  }
+
+  void emitStage(ModuleOp module, StringRef symbol, Part part,
+                 int64_t groupSize, int64_t groups, KernelCode &kernel);
+  void findPair(VectorBuilder &code, func::FuncOp stage, Value pair);
+  void emitItem(VectorBuilder &code, Value group, Part part, int64_t groupSize);
+  void emitBlock(VectorBuilder &code, AttentionBlocks &steps,
+                 const QueryBlock &block, Part part);
+  void emitScoreGradient(VectorBuilder &code, AttentionBlocks &steps,
+                         const QueryBlock &block, Value row);
+  Place at(VectorBuilder &code, int64_t partBegin) {
+    return code.offset(scratch, partBegin);
+  }
+  int64_t rowStride() const { return shape.heads * shape.headWidth; }
+
+  AttentionShape shape;
+  AttentionLayout layout;
+  ScratchPlan plan;
+  int64_t keysTransposed, valuesTransposed, keys, keyGradient, valueGradient;
+  int64_t queries, outGradient, queryGradient, scores, scoreGradient, deltas;
+  Place scratch, in, out, logSumExp, outGradientIn, gradient;
+};
+
+} // namespace
+
+void Backward::emitScoreGradient(VectorBuilder &code, AttentionBlocks &steps,
+                                 const QueryBlock &block, Value row) {
+  Value start = code.multiply(row, layout.scoreStride);
+  Place scoreLine = code.offset(at(code, scores), start);
+  Place gradientLine = code.offset(at(code, scoreGradient), start);
+  Value delta = code.splat(code.loadScalar(code.offset(at(code, deltas), row)));
+  Value base =
+      code.multiplyFloat(code.splat(code.loadScalar(code.offset(
+                             code.offset(logSumExp, block.first), row))),
+                         code.splat(1.0 / std::log(2.0)));
+  steps.forVisible(block, row, {}, [&](Value column, Value mask, ValueRange) {
+    Place scorePlace = code.offset(scoreLine, column);
+    Place gradientPlace = code.offset(gradientLine, column);
+    Value weight = code.exp2(code.subtractFloat(code.load(scorePlace), base));
+    Value change = code.multiplyFloat(
+        weight, code.subtractFloat(code.load(gradientPlace), delta));
+    if (mask) {
+      weight = code.select(mask, weight, code.splat(0.0));
+      change = code.select(mask, change, code.splat(0.0));
+    }
+    code.store(weight, scorePlace);
+    code.store(change, gradientPlace);
+    return SmallVector<Value>();
+  });
+  steps.clearHidden(block, row, {scoreLine, gradientLine});
+}
+
+void Backward::emitBlock(VectorBuilder &code, AttentionBlocks &steps,
+                         const QueryBlock &block, Part part) {
+  Value padded = code.multiply(block.tiles, layout.rowTile);
+  steps.packRows(in, 3 * rowStride(), at(code, queries), block.first, padded,
+                 code.splat(shape.scale));
+  steps.packRows(outGradientIn, rowStride(), at(code, outGradient), block.first,
+                 padded, {});
+  code.loop(code.index(0), block.rows, 1, [&](Value row) {
+    Value shift = code.multiply(code.add(block.first, row), rowStride());
+    Value delta =
+        code.dotRows(code.offset(out, shift), code.offset(outGradientIn, shift),
+                     shape.headWidth);
+    code.storeFirst(delta, code.offset(at(code, deltas), row));
+  });
+  steps.multiplyPanels(block, at(code, queries), at(code, keysTransposed),
+                       at(code, scores));
+  steps.multiplyPanels(block, at(code, outGradient), at(code, valuesTransposed),
+                       at(code, scoreGradient));
+  code.loop(code.index(0), block.rows, 1,
+            [&](Value row) { emitScoreGradient(code, steps, block, row); });
+  if (part.hasKeys) {
+    steps.multiplyScoresTransposed(block, at(code, scores),
+                                   at(code, outGradient),
+                                   at(code, valueGradient));
+    steps.multiplyScoresTransposed(block, at(code, scoreGradient),
+                                   at(code, queries), at(code, keyGradient));
+  }
+  if (!part.hasQueries)
+    return;
+  steps.multiplyScores(block, at(code, scoreGradient), at(code, keys),
+                       at(code, queryGradient));
+  steps.writeRows(
+      at(code, queryGradient),
+      code.offset(gradient, code.multiply(block.first, 3 * rowStride())),
+      3 * rowStride(), block.rows, {});
+}
+
+void Backward::findPair(VectorBuilder &code, func::FuncOp stage, Value pair) {
+  Value batch = code.divide(pair, shape.heads);
+  Value column =
+      code.multiply(code.remainder(pair, shape.heads), shape.headWidth);
+  Value narrow =
+      code.add(code.multiply(batch, shape.sequence * rowStride()), column);
+  Value wide =
+      code.add(code.multiply(batch, shape.sequence * 3 * rowStride()), column);
+  in = {stage.getArgument(0), wide};
+  out = {stage.getArgument(1), narrow};
+  logSumExp = {stage.getArgument(2), code.multiply(pair, shape.sequence)};
+  outGradientIn = {stage.getArgument(3), narrow};
+  gradient = {stage.getArgument(4), wide};
+}
+
+// A group is of queries where the stage writes their gradient, else of keys.
+void Backward::emitItem(VectorBuilder &code, Value group, Part part,
+                        int64_t groupSize) {
+  AttentionBlocks steps(code, shape, layout);
+  Value sequence = code.index(shape.sequence), zero = code.index(0);
+  Value begin = code.multiply(group, groupSize);
+  Value end = code.minimum(code.add(begin, groupSize), sequence);
+  Place keysIn = code.offset(in, rowStride());
+  Place valuesIn = code.offset(in, 2 * rowStride());
+  steps.packTransposed(keysIn, 3 * rowStride(), at(code, keysTransposed),
+                       code.splat(1.0 / std::log(2.0)));
+  steps.packTransposed(valuesIn, 3 * rowStride(), at(code, valuesTransposed),
+                       {});
+  Value keyBegin = zero, keyEnd = sequence;
+  Value firstBlock = zero, endBlock = code.index(layout.blocks);
+  if (part.hasQueries) {
+    steps.packRows(keysIn, 3 * rowStride(), at(code, keys), zero, sequence,
+                   code.splat(shape.scale));
+    firstBlock = code.divide(begin, layout.blockRows);
+    endBlock = code.divideUp(end, layout.blockRows);
+  } else {
+    keyBegin = begin;
+    keyEnd = end;
+    if (shape.isCausal)
+      firstBlock = code.divide(begin, layout.blockRows);
+  }
+  if (part.hasKeys)
+    for (int64_t target : {keyGradient, valueGradient})
+      code.loop(zero, code.index(layout.keyRows * layout.widthStride),
+                layout.lanes, [&](Value position) {
+                  code.store(code.splat(0.0),
+                             code.offset(at(code, target), position));
+                });
+  code.loop(firstBlock, endBlock, 1, [&](Value number) {
+    emitBlock(code, steps, steps.getBlock(number, keyBegin, keyEnd), part);
+  });
+  if (!part.hasKeys)
+    return;
+  for (auto [source, slot] : {std::pair(keyGradient, 1), {valueGradient, 2}})
+    steps.writeRows(code.offset(at(code, source),
+                                code.multiply(keyBegin, layout.widthStride)),
+                    code.offset(code.offset(gradient, slot * rowStride()),
+                                code.multiply(keyBegin, 3 * rowStride())),
+                    3 * rowStride(), code.subtract(keyEnd, keyBegin), {});
+}
+
+void Backward::emitStage(ModuleOp module, StringRef symbol, Part part,
+                         int64_t groupSize, int64_t groups,
+                         KernelCode &kernel) {
+  int64_t pairs = shape.batch * shape.heads;
+  int64_t elements = pairs * shape.sequence * shape.headWidth;
+  func::FuncOp stage =
+      createFlatStage(module, symbol, shape.elementType,
+                      {3 * elements, elements, pairs * shape.sequence, elements,
+                       3 * elements, plan.getElements() * kMaxWorkers});
+  VectorBuilder code(OpBuilder::atBlockEnd(&stage.front()), stage.getLoc(),
+                     shape.elementType, layout.lanes);
+  StageRange range = getRange(stage);
+  scratch = {stage.getArgument(5),
+             code.multiply(range.worker, plan.getElements())};
+  code.loop(range.begin, range.end, 1, [&](Value item) {
+    findPair(code, stage, code.divide(item, groups));
+    emitItem(code, code.remainder(item, groups), part, groupSize);
+  });
+  func::ReturnOp::create(code.getBuilder(), code.getLoc());
+  kernel.stages.push_back({symbol.str(), pairs * groups});
+}
+
+KernelCode emitAttentionGradient(ModuleOp module, StringRef symbol,
+                                 const AttentionShape &shape,
+                                 const CpuTarget &target) {
+  Backward backward(shape, target);
+  const AttentionLayout &layout = backward.layout;
+  KernelCode kernel;
+  kernel.scratchBytesPerWorker = backward.plan.getElements() *
+                                 shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t pairs = shape.batch * shape.heads;
+  // Groups end where tiles of every kind end.
+  int64_t unit = std::lcm(layout.rowTile, layout.panelColumns);
+  if (pairs >= kFewPairs || shape.sequence < 4 * unit) {
+    backward.emitStage(module, symbol, {true, true}, shape.sequence, 1, kernel);
+    return kernel;
+  }
+  auto divideInto = [&](int64_t step) {
+    int64_t wanted = llvm::divideCeil(kEnoughItems, pairs);
+    int64_t size =
+        llvm::alignTo(llvm::divideCeil(shape.sequence, wanted), step);
+    return std::pair(size, int64_t(llvm::divideCeil(shape.sequence, size)));
+  };
+  auto [queryGroup, queryGroups] = divideInto(layout.blockRows);
+  auto [keyGroup, keyGroups] = divideInto(unit);
+  backward.emitStage(module, (symbol + "_queries").str(), {true, false},
+                     queryGroup, queryGroups, kernel);
+  backward.emitStage(module, (symbol + "_keys").str(), {false, true}, keyGroup,
+                     keyGroups, kernel);
+  return kernel;
+}
+
+} // namespace kiln::cpu

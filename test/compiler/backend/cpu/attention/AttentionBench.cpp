@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Times attention on two workers. Reads a line, runs a round and prints the
+// best milliseconds, so that a script can alternate rounds with a competitor.
+#include "CompiledKernel.h"
+
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <immintrin.h>
+#include <string>
+#include <thread>
+
+using namespace kiln::cpu::test;
+
+namespace {
+
+constexpr int64_t kWorkers = 2;
+
+/// Two threads that meet by spinning, as the runtime's do while work comes.
+class Pair {
+public:
+  void run(const CompiledKernel &kernel, void *const *buffers) {
+    for (size_t stage = 0; stage < kernel.code.stages.size(); ++stage) {
+      this->kernel = &kernel;
+      this->buffers = buffers;
+      this->stage = stage;
+      int turn = posted.fetch_add(1, std::memory_order_release) + 1;
+      kernel.runShare(stage, buffers, 0, kWorkers);
+      while (done.load(std::memory_order_acquire) != turn)
+        _mm_pause();
+    }
+  }
+  ~Pair() {
+    isOver = true;
+    other.join();
+  }
+
+private:
+  void serve() {
+    for (int turn = 1;; ++turn) {
+      while (posted.load(std::memory_order_acquire) < turn) {
+        if (isOver)
+          return;
+        _mm_pause();
+      }
+      kernel->runShare(stage, buffers, 1, kWorkers);
+      done.store(turn, std::memory_order_release);
+    }
+  }
+  const CompiledKernel *kernel = nullptr;
+  void *const *buffers = nullptr;
+  size_t stage = 0;
+  std::atomic<int> posted = 0, done = 0;
+  std::atomic<bool> isOver = false;
+  std::thread other{[this] { serve(); }};
+};
+
+float *makeBuffer(size_t elements) {
+  auto *data = static_cast<float *>(
+      std::aligned_alloc(64, (elements * 4 + 127) / 64 * 64));
+  for (size_t index = 0; index < elements; ++index)
+    data[index] = std::sin(0.37f * static_cast<float>(index % 10007));
+  return data;
+}
+
+double milliseconds(Pair &pair, const CompiledKernel &kernel,
+                    std::vector<void *> buffers, int repeats) {
+  auto start = std::chrono::steady_clock::now();
+  for (int repeat = 0; repeat < repeats; ++repeat)
+    pair.run(kernel, buffers.data());
+  std::chrono::duration<double, std::milli> elapsed =
+      std::chrono::steady_clock::now() - start;
+  return elapsed.count() / repeats;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  if (argc < 6) {
+    std::fprintf(stderr, "usage: %s batch sequence heads width causal\n",
+                 argv[0]);
+    return 1;
+  }
+  ShapeOptions shape = {std::atol(argv[1]),
+                        std::atol(argv[2]),
+                        std::atol(argv[3]),
+                        std::atol(argv[4]),
+                        std::atol(argv[5]) != 0,
+                        1 / std::sqrt(std::atof(argv[4])),
+                        false};
+  CompiledKernel forward(shape, false), backward(shape, true);
+  std::printf("compile ms %.0f %.0f object bytes %zu %zu\n",
+              forward.compileMilliseconds, backward.compileMilliseconds,
+              forward.objectBytes, backward.objectBytes);
+  std::fflush(stdout);
+  size_t elements =
+      shape.batch * shape.sequence * shape.heads * shape.headWidth;
+  float *qkv = makeBuffer(3 * elements), *out = makeBuffer(elements);
+  float *logSumExp = makeBuffer(shape.batch * shape.heads * shape.sequence);
+  float *outGradient = makeBuffer(elements);
+  float *gradient = makeBuffer(3 * elements);
+  float *scratch = makeBuffer(kWorkers *
+                              std::max(forward.code.scratchBytesPerWorker,
+                                       backward.code.scratchBytesPerWorker) /
+                              4);
+  char line[16];
+  while (std::fgets(line, sizeof(line), stdin)) {
+    Pair pair;
+    double bestForward = 1e9, bestBackward = 1e9;
+    for (int round = 0; round < 10; ++round) {
+      bestForward = std::min(
+          bestForward,
+          milliseconds(pair, forward, {qkv, out, logSumExp, scratch}, 5));
+      bestBackward = std::min(
+          bestBackward,
+          milliseconds(pair, backward,
+                       {qkv, out, logSumExp, outGradient, gradient, scratch},
+                       5));
+    }
+    std::printf("%.4f %.4f\n", bestForward, bestBackward);
+    std::fflush(stdout);
+  }
+}
