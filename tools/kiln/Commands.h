@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_TOOLS_KILN_COMMANDS_H
+#define KILN_TOOLS_KILN_COMMANDS_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kiln {
+
+/// Exit codes that no Status of the runtime carries.
+constexpr int exitUsage = 2;
+constexpr int exitInternal = 70;
+
+struct CompileOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  std::string output;
+  std::string dumpFolder;
+  bool isReference = false;
+  bool usesCache = true;
+};
+
+struct RunOptions {
+  std::string artifact;
+  std::string losses;
+  std::optional<uint64_t> steps;
+  bool isProfiled = false;
+};
+
+/// Each returns the exit code and has printed what went wrong.
+int runCompileCommand(const CompileOptions &options);
+int runTrainCommand(const CompileOptions &options, const RunOptions &run);
+int runRunCommand(const RunOptions &options);
+int runInspectCommand(const std::string &artifact, bool isJson);
+int runCacheCommand(const std::string &action);
+int runDoctorCommand();
+int runHelpCommand(const std::string &topic);
+
+/// Fits a terminal of 24 lines.
+std::string mainHelp();
+
+/// "kiln: error: ..." on stderr.
+void printError(const std::string &message);
+void printWarning(const std::string &message);
+
+/// "12.3 MiB"
+std::string printBytes(uint64_t bytes);
+
+} // namespace kiln
+
+#endif

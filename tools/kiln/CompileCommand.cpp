@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/Cache.h"
+#include "compiler/config/CacheKey.h"
+#include "compiler/config/Config.h"
+#include "runtime/artifact/Artifact.h"
+#include "tools/kiln/Commands.h"
+#include "tools/kiln/CompilerProcess.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+namespace kiln {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A folder that goes with all that is in it, whatever way compiling ends.
+class ScratchFolder {
+public:
+  explicit ScratchFolder(const fs::path &parent) {
+    std::string name = (parent / ".kiln-XXXXXX").string();
+    if (mkdtemp(name.data()))
+      path = name;
+    else
+      error = errno;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (!path.empty())
+      fs::remove_all(path, ignored);
+  }
+  ScratchFolder(const ScratchFolder &) = delete;
+
+  fs::path path;
+  int error = 0;
+};
+
+/// One compilation from config to a file that can be run.
+class Compilation {
+public:
+  explicit Compilation(const CompileOptions &options)
+      : options(options), cache(Cache::defaultFolder(), printWarning) {}
+
+  /// Reads the config and looks into the cache. Returns an exit code.
+  int prepare();
+
+  /// Path in the cache of what `prepare` found; empty for a miss.
+  const std::string &cached() const { return hit; }
+
+  /// Compiles to a file and offers it to the cache.
+  int compile(const std::string &output);
+
+  /// Peak bytes and time, as the last lines on stdout.
+  int report(const std::string &artifactPath) const;
+
+private:
+  void saveReproducer() const;
+
+  const CompileOptions &options;
+  std::chrono::steady_clock::time_point start =
+      std::chrono::steady_clock::now();
+  Cache cache;
+  std::optional<Config> config;
+  std::string library, key, hit;
+};
+
+int Compilation::prepare() {
+  Diagnostics diagnostics;
+  config = loadConfig(options.config, options.overrides, diagnostics);
+  if (!config) {
+    fputs(diagnostics.text().c_str(), stderr);
+    return exitUsage;
+  }
+  library = findCompilerLibrary();
+  if (library.empty()) {
+    printError("cannot find libKilnCompiler.so beside the command; set "
+               "KILN_COMPILER_LIBRARY to its path");
+    return 1;
+  }
+  std::string error;
+  std::optional<std::string> hash =
+      compileKey(*config, {library, options.isReference}, error);
+  if (!hash) {
+    printError(error);
+    return static_cast<int>(Code::inputRejected);
+  }
+  key = *hash;
+  printf("Compile hash is: %s\n", key.c_str());
+  // Who wants the IR of each stage wants the stages to run.
+  if (options.usesCache && options.dumpFolder.empty())
+    hit = cache.lookUp(
+        key, [](const std::string &path) { return Artifact::load(path).ok(); });
+  if (!hit.empty())
+    printf("Cache hit: %s\n", hit.c_str());
+  fflush(stdout);
+  return 0;
+}
+
+int Compilation::compile(const std::string &output) {
+  std::error_code error;
+  if (!options.dumpFolder.empty() &&
+      !fs::is_directory(options.dumpFolder, error) &&
+      !fs::create_directories(options.dumpFolder, error)) {
+    printError(options.dumpFolder + ": " + error.message());
+    return static_cast<int>(Code::io);
+  }
+  int code = compileInChild(library, options, output);
+  if (code == 0 && !fs::exists(output, error)) {
+    printError("the compiler wrote no artifact");
+    code = exitInternal;
+  }
+  if (code == exitInternal)
+    saveReproducer();
+  if (code == 0 && options.usesCache)
+    cache.publish(key, output);
+  return code;
+}
+
+/// The config with absolute paths, so that it means the same from any folder.
+void Compilation::saveReproducer() const {
+  Config reproducer = *config;
+  std::error_code error;
+  for (std::string *path :
+       {&reproducer.model.path, &reproducer.data.path, &reproducer.data.labels})
+    if (!path->empty())
+      *path = fs::absolute(*path, error).string();
+  std::string path = "crash/" + key + ".yaml";
+  fs::create_directories("crash", error);
+  std::ofstream file(path);
+  file << "# Reproduces an internal error of the compiler: kiln compile "
+       << path << " -o /dev/null" << (options.isReference ? " --reference" : "")
+       << "\n"
+       << reproducer.print();
+  file.close();
+  if (file)
+    fprintf(stderr,
+            "kiln: internal compiler error; the config is saved in %s\n",
+            path.c_str());
+  else
+    printError("internal compiler error; " + path + " could not be written");
+}
+
+int Compilation::report(const std::string &artifactPath) const {
+  Expected<Artifact> artifact = Artifact::load(artifactPath);
+  if (!artifact.ok()) {
+    printError("the compiler wrote an artifact that does not load: " +
+               artifact.status().message());
+    saveReproducer();
+    return exitInternal;
+  }
+  double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
+  uint64_t peak = artifact->index().arena_bytes();
+  printf("Peak memory: %llu bytes (%s) per device\n",
+         static_cast<unsigned long long>(peak), printBytes(peak).c_str());
+  printf("Compile time: %.2f s\n", seconds);
+  fflush(stdout);
+  return 0;
+}
+
+int reportIo(const std::string &path, int error) {
+  printError(path + ": " + std::strerror(error));
+  return static_cast<int>(Code::io);
+}
+
+} // namespace
+
+int runCompileCommand(const CompileOptions &options) {
+  Compilation compilation(options);
+  if (int code = compilation.prepare())
+    return code;
+  fs::path output = options.output;
+  if (!compilation.cached().empty()) {
+    if (int error = copyAtomically(compilation.cached(), options.output))
+      return reportIo(options.output, error);
+    return compilation.report(options.output);
+  }
+  // Beside the output, so that publishing it is a rename.
+  fs::path parent = output.parent_path();
+  ScratchFolder scratch(parent.empty() ? "." : parent);
+  if (scratch.error)
+    return reportIo(options.output, scratch.error);
+  std::string compiled = (scratch.path / "artifact.kiln").string();
+  if (int code = compilation.compile(compiled))
+    return code;
+  if (int code = compilation.report(compiled))
+    return code;
+  if (std::rename(compiled.c_str(), options.output.c_str()) != 0)
+    return reportIo(options.output, errno);
+  return 0;
+}
+
+int runTrainCommand(const CompileOptions &options, const RunOptions &run) {
+  Compilation compilation(options);
+  if (int code = compilation.prepare())
+    return code;
+  RunOptions found = run;
+  found.artifact = compilation.cached();
+  if (!found.artifact.empty()) {
+    if (int code = compilation.report(found.artifact))
+      return code;
+    return runRunCommand(found);
+  }
+  std::error_code error;
+  fs::path temporary = fs::temp_directory_path(error);
+  ScratchFolder scratch(error ? fs::path(".") : temporary);
+  if (scratch.error)
+    return reportIo(temporary.string(), scratch.error);
+  found.artifact = (scratch.path / "artifact.kiln").string();
+  if (int code = compilation.compile(found.artifact))
+    return code;
+  if (int code = compilation.report(found.artifact))
+    return code;
+  return runRunCommand(found);
+}
+
+} // namespace kiln

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "tools/kiln/CompilerProcess.h"
+
+#include "compiler/CompilerLibrary.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <filesystem>
+#include <functional>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace kiln {
+
+namespace {
+
+volatile std::sig_atomic_t receivedSignal = 0;
+volatile pid_t runningChild = 0;
+
+/// The child holds no state worth saving, so it is ended at once; this process
+/// then removes what it left.
+void stopChild(int signal) {
+  receivedSignal = signal;
+  if (runningChild > 0)
+    kill(runningChild, SIGKILL);
+}
+
+/// While it lives, signals that would end this process end the child instead.
+class ChildGuard {
+public:
+  ChildGuard() {
+    receivedSignal = 0;
+    struct sigaction action = {};
+    action.sa_handler = stopChild;
+    for (size_t i = 0; i < std::size(signals); ++i)
+      sigaction(signals[i], &action, &previous[i]);
+  }
+  ~ChildGuard() {
+    runningChild = 0;
+    for (size_t i = 0; i < std::size(signals); ++i)
+      sigaction(signals[i], &previous[i], nullptr);
+  }
+  ChildGuard(const ChildGuard &) = delete;
+
+  /// In the child: signals do again what they did before.
+  void release() { this->~ChildGuard(); }
+
+private:
+  static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
+  struct sigaction previous[std::size(signals)];
+};
+
+using CompileFunction = int (*)(const KilnCompileRequest *);
+
+CompileFunction openCompiler(const std::string &library) {
+  void *handle = dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void *symbol = handle ? dlsym(handle, "kilnCompile") : nullptr;
+  if (!symbol)
+    printError("cannot open the compiler: " + std::string(dlerror()));
+  return reinterpret_cast<CompileFunction>(symbol);
+}
+
+int callCompiler(const std::string &library, const CompileOptions &options,
+                 const std::string &output) {
+  CompileFunction compile = openCompiler(library);
+  if (!compile)
+    return 1;
+  std::vector<const char *> overrides;
+  for (const std::string &text : options.overrides)
+    overrides.push_back(text.c_str());
+  KilnCompileRequest request = {};
+  request.size = sizeof(request);
+  request.configPath = options.config.c_str();
+  request.overrides = overrides.data();
+  request.overrideCount = overrides.size();
+  request.outputPath = output.c_str();
+  request.dumpFolder =
+      options.dumpFolder.empty() ? nullptr : options.dumpFolder.c_str();
+  request.isReference = options.isReference;
+  return compile(&request);
+}
+
+/// Runs a function in a child. Returns what waitpid says, or -1 if there was no
+/// child.
+int runInChild(const std::function<int()> &function) {
+  ChildGuard guard;
+  fflush(nullptr);
+  pid_t parent = getpid();
+  // A signal between the fork and the note of the child's number would be lost.
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  pid_t child = fork();
+  if (child == 0) {
+    // If the command is killed outright, the child must not go on alone.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    guard.release();
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (getppid() != parent)
+      _exit(1);
+    int code = function();
+    fflush(nullptr);
+    // Not exit: the compiler's destructors have nothing to say.
+    _exit(code);
+  }
+  runningChild = child;
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (child < 0) {
+    printError(std::string("cannot start the compiler: ") + strerror(errno));
+    return -1;
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+    ;
+  return status;
+}
+
+} // namespace
+
+std::string findCompilerLibrary() {
+  namespace fs = std::filesystem;
+  if (const char *named = std::getenv("KILN_COMPILER_LIBRARY"))
+    return named;
+  std::error_code error;
+  fs::path command = fs::read_symlink("/proc/self/exe", error);
+  for (const char *place :
+       {"../lib/libKilnCompiler.so", "libKilnCompiler.so"}) {
+    fs::path path = (command.parent_path() / place).lexically_normal();
+    if (fs::exists(path, error))
+      return path.string();
+  }
+  return "";
+}
+
+int compileInChild(const std::string &library, const CompileOptions &options,
+                   const std::string &output) {
+  int status =
+      runInChild([&] { return callCompiler(library, options, output); });
+  if (status == -1)
+    return 1;
+  if (receivedSignal)
+    return 128 + receivedSignal;
+  if (!WIFSIGNALED(status))
+    return WEXITSTATUS(status);
+  int signal = WTERMSIG(status);
+  // The terminal sends Ctrl-C to the child as well, and it may be quicker.
+  if (signal == SIGINT || signal == SIGTERM || signal == SIGHUP)
+    return 128 + signal;
+  printError("the compiler died: " + std::string(strsignal(signal)) +
+             (signal == SIGKILL ? " (out of memory?)" : ""));
+  return exitInternal;
+}
+
+bool canOpenCompiler(const std::string &library) {
+  return runInChild([&] { return openCompiler(library) ? 0 : 1; }) == 0;
+}
+
+} // namespace kiln

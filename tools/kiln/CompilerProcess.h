@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_TOOLS_KILN_COMPILER_PROCESS_H
+#define KILN_TOOLS_KILN_COMPILER_PROCESS_H
+
+#include "tools/kiln/Commands.h"
+
+#include <string>
+
+namespace kiln {
+
+/// Path of libKilnCompiler.so: $KILN_COMPILER_LIBRARY, or beside the command;
+/// empty when there is none.
+std::string findCompilerLibrary();
+
+/// Compiles in a child process, so that neither LLVM nor its crashes come into
+/// this one. A signal that stops the command stops the child too. Returns the
+/// child's exit code, 128 + n after a signal from the user, and exitInternal
+/// when the child died by itself.
+int compileInChild(const std::string &library, const CompileOptions &options,
+                   const std::string &output);
+
+/// Whether a child can open the library; prints why not.
+bool canOpenCompiler(const std::string &library);
+
+} // namespace kiln
+
+#endif

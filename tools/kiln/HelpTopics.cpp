@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/Schema.h"
+#include "compiler/config/Spelling.h"
+#include "tools/kiln/Commands.h"
+
+#include <cstdio>
+
+namespace kiln {
+
+std::string mainHelp() {
+  return R"(kiln compiles the training of a neural network once and then runs it.
+
+  kiln train CONFIG [key=value ...]        compile if needed, then run
+  kiln compile CONFIG -o MODEL.kiln        compile to an artifact
+  kiln run MODEL.kiln                      run an artifact
+  kiln inspect MODEL.kiln                  show plan, memory, kernels, variables
+  kiln cache [list|size|clear]             look after compiled artifacts
+  kiln doctor                              check this machine
+  kiln help [config|env|exit-codes]        what can be set, and what it means
+
+Examples:
+  kiln train models/configs/tiny.yaml
+  kiln train models/configs/tiny.yaml training.steps=50 devices.threads=1
+  kiln compile models/configs/minigpt.yaml -o m.kiln
+  kiln run m.kiln --steps 10 --profile
+
+kiln VERB --help lists the options of a verb; kiln --version prints the version.
+)";
+}
+
+static const char environmentHelp[] =
+    R"(KILN_CACHE_DIR          folder of compiled artifacts
+XDG_CACHE_HOME          else they are in $XDG_CACHE_HOME/kiln, or ~/.cache/kiln
+KILN_COMPILER_LIBRARY   path of libKilnCompiler.so, if not beside the command
+TMPDIR                  where `kiln train` compiles to
+)";
+
+static const char exitCodeHelp[] = R"( 0  done
+ 1  failed
+ 2  usage or config
+ 3  no plan fits
+ 4  input rejected: artifact, model or data
+ 5  I/O: disk full, file not writable
+ 8  loss not finite
+70  internal compiler error; a reproducer is in crash/
+75  stopped by a signal with a checkpoint written
+128+n  stopped by signal n
+)";
+
+int runHelpCommand(const std::string &topic) {
+  if (topic.empty())
+    fputs(mainHelp().c_str(), stdout);
+  else if (topic == "config")
+    fputs(describeSchema().c_str(), stdout);
+  else if (topic == "env")
+    fputs(environmentHelp, stdout);
+  else if (topic == "exit-codes")
+    fputs(exitCodeHelp, stdout);
+  else {
+    printError("unknown topic '" + topic +
+               "', wanted config, env or exit-codes" +
+               didYouMean(nearestWord(topic, {"config", "env", "exit-codes"})));
+    return exitUsage;
+  }
+  return 0;
+}
+
+} // namespace kiln

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/artifact/Artifact.h"
+#include "tools/kiln/Commands.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+namespace kiln {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// One row per kind of work: how often a step does it and what it costs.
+struct WorkRow {
+  uint64_t count = 0;
+  uint64_t flops = 0;
+  uint64_t bytes = 0;
+};
+
+std::string nameOf(const artifact::Command &command,
+                   const artifact::Index &index) {
+  if (command.label() && command.label()->size())
+    return command.label()->str();
+  if (const artifact::Launch *launch = command.action_as_Launch())
+    return index.kernels()->Get(launch->kernel())->name()->str();
+  return artifact::EnumNameAction(command.action_type());
+}
+
+std::map<std::string, WorkRow> collectWork(const artifact::Program &program,
+                                           const artifact::Index &index) {
+  std::map<std::string, WorkRow> rows;
+  for (const artifact::Phase *phase : *program.phases())
+    for (const artifact::Command *command : *phase->commands()) {
+      WorkRow &row = rows[nameOf(*command, index)];
+      row.count += phase->repeat();
+      row.flops += command->flops() * phase->repeat();
+      row.bytes += command->bytes() * phase->repeat();
+    }
+  return rows;
+}
+
+std::string printShape(const flatbuffers::Vector<int64_t> &shape) {
+  std::string text;
+  for (int64_t size : shape)
+    text += (text.empty() ? "" : "x") + std::to_string(size);
+  return text.empty() ? "scalar" : text;
+}
+
+Json describePlan(const Artifact &artifact) {
+  const artifact::Index &index = artifact.index();
+  Json plan;
+  plan["device"] = index.target()->device()->str();
+  plan["devices"] = index.device_programs()->size();
+  plan["cpu"] = index.target()->cpu()->str();
+  plan["threads"] = index.target()->threads();
+  if (const artifact::Training *training = index.training()) {
+    plan["global_batch"] = training->global_batch();
+    plan["micro_batch"] = training->micro_batch();
+    plan["accumulation"] = training->accumulation();
+    plan["steps"] = training->steps();
+    plan["epochs"] = training->epochs();
+    plan["seed"] = training->seed();
+  }
+  plan["flops_per_step"] = index.flops_per_step();
+  return plan;
+}
+
+Json describePrograms(const artifact::Index &index) {
+  Json programs = Json::array();
+  for (const artifact::Program *program : *index.programs()) {
+    Json phases = Json::array();
+    for (const artifact::Phase *phase : *program->phases())
+      phases.push_back({{"name", phase->name()->str()},
+                        {"repeat", phase->repeat()},
+                        {"commands", phase->commands()->size()}});
+    Json kernels = Json::array();
+    for (const auto &[name, row] : collectWork(*program, index))
+      kernels.push_back({{"name", name},
+                         {"count", row.count},
+                         {"flops", row.flops},
+                         {"bytes", row.bytes}});
+    programs.push_back({{"name", program->name()->str()},
+                        {"phases", phases},
+                        {"kernels", kernels}});
+  }
+  return programs;
+}
+
+Json describeArtifact(const Artifact &artifact) {
+  const artifact::Index &index = artifact.index();
+  Json json;
+  json["schema"] = 1;
+  json["compiler"] = index.compiler()->str();
+  json["model"] = index.model()->str();
+  json["plan"] = describePlan(artifact);
+  json["arena_bytes"] = index.arena_bytes();
+  json["live_bytes"] = index.live_bytes();
+  json["memory"] = Json::array();
+  for (const artifact::MemoryKind *kind : *index.memory())
+    json["memory"].push_back(
+        {{"name", kind->name()->str()}, {"bytes", kind->bytes()}});
+  json["kernel_count"] = index.kernels()->size();
+  json["kernel_code_bytes"] = artifact.kernels().size();
+  json["programs"] = describePrograms(index);
+  json["variables"] = Json::array();
+  for (const artifact::Variable *variable : *index.variables()) {
+    Json shape = Json::array();
+    for (int64_t size : *variable->shape())
+      shape.push_back(size);
+    json["variables"].push_back(
+        {{"name", variable->name()->str()},
+         {"role", variable->role() ? variable->role()->str() : ""},
+         {"type", artifact::EnumNameElementType(variable->element_type())},
+         {"shape", shape},
+         {"offset", variable->offset()},
+         {"bytes", variable->bytes()}});
+  }
+  json["config"] = index.config()->str();
+  return json;
+}
+
+void printPlan(const Artifact &artifact) {
+  const artifact::Index &index = artifact.index();
+  printf("model     %s, compiled by %s\n", index.model()->c_str(),
+         index.compiler()->c_str());
+  printf("target    %s x %u, %s, %u threads\n",
+         index.target()->device()->c_str(), index.device_programs()->size(),
+         index.target()->cpu()->c_str(), index.target()->threads());
+  if (const artifact::Training *training = index.training())
+    printf("plan      global batch %llu, micro-batch %llu, accumulation %u\n",
+           static_cast<unsigned long long>(training->global_batch()),
+           static_cast<unsigned long long>(training->micro_batch()),
+           training->accumulation());
+  printf("step      %.4g GFLOP\n", double(index.flops_per_step()) * 1e-9);
+  printf("kernels   %u, %s of code\n", index.kernels()->size(),
+         printBytes(artifact.kernels().size()).c_str());
+}
+
+void printMemory(const artifact::Index &index) {
+  printf("\nmemory per device\n");
+  for (const artifact::MemoryKind *kind : *index.memory())
+    printf("  %-24s %16llu  %s\n", kind->name()->c_str(),
+           static_cast<unsigned long long>(kind->bytes()),
+           printBytes(kind->bytes()).c_str());
+  printf("  %-24s %16llu  %s\n", "peak (reserved)",
+         static_cast<unsigned long long>(index.arena_bytes()),
+         printBytes(index.arena_bytes()).c_str());
+  printf("  %-24s %16llu  %s\n", "greatest live sum",
+         static_cast<unsigned long long>(index.live_bytes()),
+         printBytes(index.live_bytes()).c_str());
+}
+
+void printPrograms(const artifact::Index &index) {
+  for (const artifact::Program *program : *index.programs()) {
+    printf("\nprogram %s\n", program->name()->c_str());
+    for (const artifact::Phase *phase : *program->phases())
+      printf("  %-24s %u commands, %u times\n", phase->name()->c_str(),
+             phase->commands()->size(), phase->repeat());
+    printf("  %-40s %7s %10s %10s\n", "kernel", "count", "MFLOP", "MB");
+    auto work = collectWork(*program, index);
+    std::vector<std::pair<std::string, WorkRow>> rows(work.begin(), work.end());
+    std::sort(rows.begin(), rows.end(), [](const auto &a, const auto &b) {
+      return std::tie(b.second.flops, a.first) <
+             std::tie(a.second.flops, b.first);
+    });
+    for (const auto &[name, row] : rows)
+      printf("  %-40s %7llu %10.2f %10.2f\n", name.c_str(),
+             static_cast<unsigned long long>(row.count),
+             double(row.flops) * 1e-6, double(row.bytes) * 1e-6);
+  }
+}
+
+void printVariables(const artifact::Index &index) {
+  printf("\nvariables\n");
+  uint64_t parameters = 0;
+  for (const artifact::Variable *variable : *index.variables()) {
+    std::string role = variable->role() ? variable->role()->str() : "";
+    printf("  %-40s %-10s %-4s %-16s %s\n", variable->name()->c_str(),
+           role.c_str(),
+           artifact::EnumNameElementType(variable->element_type()),
+           printShape(*variable->shape()).c_str(),
+           printBytes(variable->bytes()).c_str());
+    uint64_t elements = 1;
+    for (int64_t size : *variable->shape())
+      elements *= static_cast<uint64_t>(size);
+    if (role == "parameter")
+      parameters += elements;
+  }
+  printf("  %llu parameters\n", static_cast<unsigned long long>(parameters));
+}
+
+} // namespace
+
+int runInspectCommand(const std::string &path, bool isJson) {
+  Expected<Artifact> artifact = Artifact::load(path);
+  if (!artifact.ok()) {
+    printError(artifact.status().message());
+    return artifact.status().exitCode();
+  }
+  if (isJson) {
+    // Names come from configs and model files; bad UTF-8 must not throw here.
+    printf("%s\n", describeArtifact(*artifact)
+                       .dump(2, ' ', false, Json::error_handler_t::replace)
+                       .c_str());
+    return 0;
+  }
+  printPlan(*artifact);
+  printMemory(artifact->index());
+  printPrograms(artifact->index());
+  printVariables(artifact->index());
+  return 0;
+}
+
+} // namespace kiln

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/Spelling.h"
+#include "tools/kiln/Commands.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+
+namespace kiln {
+
+void printError(const std::string &message) {
+  fprintf(stderr, "kiln: error: %s\n", message.c_str());
+}
+
+void printWarning(const std::string &message) {
+  fprintf(stderr, "kiln: warning: %s\n", message.c_str());
+}
+
+std::string printBytes(uint64_t bytes) {
+  const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = double(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < std::size(units)) {
+    value /= 1024;
+    ++unit;
+  }
+  char text[32];
+  snprintf(text, sizeof(text), unit ? "%.2f %s" : "%.0f %s", value,
+           units[unit]);
+  return text;
+}
+
+namespace {
+
+/// The verbs with their options, and what was given for them.
+class CommandLine {
+public:
+  CommandLine() {
+    // Strangers are collected, so that each can be reported with a suggestion.
+    app.allow_extras();
+    app.set_version_flag("--version", "kiln " KILN_VERSION);
+    addTrain();
+    addCompile();
+    addRun();
+    addRest();
+  }
+
+  int run(int argc, char **argv) {
+    try {
+      app.parse(argc, argv);
+    } catch (const CLI::CallForHelp &) {
+      printHelp();
+      return 0;
+    } catch (const CLI::CallForVersion &version) {
+      puts(version.what());
+      return 0;
+    } catch (const CLI::ParseError &error) {
+      printError(error.what());
+      return exitUsage;
+    }
+    if (reportStrangers())
+      return exitUsage;
+    return dispatch();
+  }
+
+private:
+  CLI::App *addVerb(const char *name, const char *summary) {
+    CLI::App *verb = app.add_subcommand(name, summary);
+    verb->allow_extras();
+    return verb;
+  }
+
+  void addConfig(CLI::App *verb) {
+    verb->add_option("CONFIG", compile.config, "config file")->required();
+    verb->add_option("key=value", compile.overrides,
+                     "values that replace those of the config");
+    verb->add_flag("--reference", compile.isReference,
+                   "the unoptimised program that tests compare with");
+    verb->add_flag("--no-cache", ignoresCache,
+                   "neither look into the cache nor add to it");
+    verb->add_option("--dump-phases-to", compile.dumpFolder,
+                     "folder for the IR after each stage");
+  }
+
+  void addRunOptions(CLI::App *verb) {
+    verb->add_flag("--profile", runOptions.isProfiled,
+                   "time every kernel and print a table");
+    verb->add_option("--losses", runOptions.losses,
+                     "file that gets one line per step");
+    verb->add_option("--steps", steps, "stop after this many steps")
+        ->check(CLI::PositiveNumber);
+  }
+
+  void addTrain() {
+    train = addVerb("train", "compile if needed, then run");
+    addConfig(train);
+    addRunOptions(train);
+  }
+
+  void addCompile() {
+    compileVerb = addVerb("compile", "compile a config to an artifact");
+    addConfig(compileVerb);
+    compileVerb->add_option("-o,--output", compile.output, "artifact to write")
+        ->required();
+  }
+
+  void addRun() {
+    runVerb = addVerb("run", "run an artifact");
+    runVerb->add_option("ARTIFACT", runOptions.artifact, "file to run")
+        ->required();
+    addRunOptions(runVerb);
+  }
+
+  void addRest() {
+    inspect = addVerb("inspect", "show what an artifact holds");
+    inspect->add_option("ARTIFACT", runOptions.artifact, "file to show")
+        ->required();
+    inspect->add_flag("--json", isJson, "print JSON");
+    cache = addVerb("cache", "list, measure or clear the compile cache");
+    cache->add_option("ACTION", word, "list, size or clear");
+    doctor = addVerb("doctor", "check this machine");
+    help = addVerb("help", "explain a topic");
+    help->add_option("TOPIC", word, "config, env or exit-codes");
+  }
+
+  void printHelp() {
+    if (app.get_subcommands().empty())
+      fputs(mainHelp().c_str(), stdout);
+    else
+      fputs(app.get_subcommands().front()->help("kiln").c_str(), stdout);
+  }
+
+  /// Every name that a stranger may have been meant for.
+  std::vector<std::string> knownWords(const std::string &stranger) {
+    std::vector<CLI::App *> chosen = app.get_subcommands();
+    std::vector<std::string> words;
+    if (chosen.empty() && stranger.front() != '-') {
+      for (CLI::App *verb : app.get_subcommands(nullptr))
+        words.push_back(verb->get_name());
+      return words;
+    }
+    CLI::App *verb = chosen.empty() ? &app : chosen.front();
+    for (const CLI::Option *option : verb->get_options())
+      for (const std::string &name : option->get_lnames())
+        words.push_back("--" + name);
+    return words;
+  }
+
+  bool reportStrangers() {
+    std::vector<std::string> strangers = app.remaining(true);
+    bool hasVerb = !app.get_subcommands().empty();
+    for (const std::string &stranger : strangers) {
+      if (stranger.empty()) {
+        printError("found an empty argument");
+        continue;
+      }
+      bool isFlag = stranger.front() == '-';
+      // What follows an unknown verb cannot be judged.
+      if (!hasVerb && !isFlag && &stranger != &strangers.front())
+        break;
+      std::string word = stranger.substr(0, stranger.find('='));
+      printError(std::string(isFlag    ? "unknown option '"
+                             : hasVerb ? "unexpected argument '"
+                                       : "unknown command '") +
+                 stranger + "'" +
+                 didYouMean(nearestWord(word, knownWords(stranger))));
+    }
+    return !strangers.empty();
+  }
+
+  int dispatch() {
+    if (steps)
+      runOptions.steps = steps;
+    compile.usesCache = !ignoresCache;
+    if (train->parsed())
+      return runTrainCommand(compile, runOptions);
+    if (compileVerb->parsed())
+      return runCompileCommand(compile);
+    if (runVerb->parsed())
+      return runRunCommand(runOptions);
+    if (inspect->parsed())
+      return runInspectCommand(runOptions.artifact, isJson);
+    if (cache->parsed())
+      return runCacheCommand(word.empty() ? "list" : word);
+    if (doctor->parsed())
+      return runDoctorCommand();
+    if (help->parsed())
+      return runHelpCommand(word);
+    fputs(mainHelp().c_str(), stderr);
+    return exitUsage;
+  }
+
+  CLI::App app{"kiln"};
+  CLI::App *train, *compileVerb, *runVerb, *inspect, *cache, *doctor, *help;
+  CompileOptions compile;
+  RunOptions runOptions;
+  std::string word;
+  uint64_t steps = 0;
+  bool isJson = false;
+  bool ignoresCache = false;
+};
+
+} // namespace
+} // namespace kiln
+
+int main(int argc, char **argv) {
+  try {
+    return kiln::CommandLine().run(argc, argv);
+  } catch (const std::exception &error) {
+    kiln::printError(error.what());
+    return 1;
+  }
+}
