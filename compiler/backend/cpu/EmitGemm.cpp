@@ -99,11 +99,9 @@ static GemmPlan makePlan(const GemmShape &shape, const CpuTarget &target) {
   plan.tile = chooseTile(target);
   plan.width = plan.tile.vectors * target.lanes(bytes);
   plan.packsLeft = shape.aColumnStride != 1;
-  // A panel of B is read once per tile of rows, so it should stay in the first
-  // cache; the wide tiles of 32 registers read it slowly enough for the second.
-  int64_t depthLimit = plan.tile.vectors > 2
-                           ? 512
-                           : target.l1Bytes / 2 / (plan.width * bytes);
+  // A panel of B is read once per tile of rows, from the first cache while it
+  // fits. Deeper blocks save passes over C; both effects balance here.
+  int64_t depthLimit = bytes == 4 ? 512 : 256;
   int64_t depthBlocks = llvm::divideCeil(shape.k, depthLimit);
   plan.blockDepth = llvm::alignTo(llvm::divideCeil(shape.k, depthBlocks), 8);
   chooseItems(shape, target, plan);
@@ -155,8 +153,9 @@ private:
                 int64_t columns, const Depth &depth);
   void emitTile(Value row, Value leftBase, Value column, Value panel,
                 int64_t rows, int64_t columns, const Depth &depth);
-  SmallVector<Value> initialValues(Value place, int64_t rows, int64_t columns,
-                                   const Depth &depth);
+  SmallVector<Value> addPrevious(ArrayRef<Value> sums, Value place,
+                                 int64_t rows, int64_t columns,
+                                 const Depth &depth);
   void finish(ArrayRef<Value> sums, Value place, Value row, Value column,
               int64_t rows, int64_t columns, bool isFinal);
 
@@ -268,18 +267,31 @@ void GemmWriter::packRight(Value n0, Value nEnd, const Depth &depth) {
 void GemmWriter::packLeft(Value i0, Value iEnd, const Depth &depth) {
   int64_t rows = plan.tile.rows;
   Value wholeEnd = write.min(iEnd, write.index(shape.m - tailRows()));
+  int64_t wide = llvm::PowerOf2Ceil(rows);
+  Value tiles = write.div(write.sub(wholeEnd, i0), rows);
+  // A register holds more than a row of the panel. What is too much is
+  // overwritten by the next row, or lies in the gap between panels; only the
+  // last tile of A has no room to be read like this.
+  int64_t wideLimit = shape.m - tailRows();
+  if (wide - rows > tailRows())
+    wideLimit = std::max<int64_t>(0, wideLimit - rows);
+  Value wideEnd = write.max(i0, write.min(wholeEnd, write.index(wideLimit)));
+  Value wideTiles = write.div(write.sub(wideEnd, i0), rows);
   write.loop(write.index(0), depth.size, 1, [&](Value k) {
-    Value from = write.mul(write.add(depth.begin, k), shape.aColumnStride);
+    Value from = write.add(
+        i0, write.mul(write.add(depth.begin, k), shape.aColumnStride));
     Value to = write.add(leftBase, write.mul(k, rows));
-    auto copy = [&](Value row, int64_t count) {
-      Value number = write.div(write.sub(row, i0), rows);
-      write.store(write.load(a, write.add(from, row), count), scratch,
-                  write.add(to, write.mul(number, plan.leftPanelStride)));
+    auto copy = [&](Value tile, int64_t count) {
+      write.store(
+          write.load(a, write.add(from, write.mul(tile, rows)), count), scratch,
+          write.add(to, write.mul(tile, plan.leftPanelStride)));
     };
-    write.loop(i0, wholeEnd, rows, [&](Value row) { copy(row, rows); });
+    write.loop(write.index(0), wideTiles, 1,
+               [&](Value tile) { copy(tile, wide); });
+    write.loop(wideTiles, tiles, 1, [&](Value tile) { copy(tile, rows); });
     if (tailRows() != 0)
       write.branch(write.isBelow(wholeEnd, iEnd),
-                   [&] { copy(wholeEnd, tailRows()); });
+                   [&] { copy(tiles, tailRows()); });
   });
 }
 
@@ -311,9 +323,16 @@ void GemmWriter::emitTile(Value row, Value leftPlace, Value column, Value panel,
   if (plan.packsLeft)
     left = {scratch, leftPlace, 1, plan.tile.rows};
   VectorOperand right = {scratch, panel, vectors * write.lanes};
+  // C is needed only when the tile is done; by then it has arrived.
+  int64_t line = 64 * 8 / shape.elementType.getIntOrFloatBitWidth();
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; j += line)
+      write.prefetch(c, write.add(place, i * shape.cRowStride + j));
+  SmallVector<Value> zeros(rows * vectors, write.zeros(write.lanes));
   SmallVector<Value> sums =
       emitTileProduct(write, rows, vectors, left, right, depth.size,
-                      depth.factor, initialValues(place, rows, columns, depth));
+                      depth.factor, zeros);
+  sums = addPrevious(sums, place, rows, columns, depth);
   if (!epilogue) {
     finish(sums, place, row, column, rows, columns, false);
     return;
@@ -324,32 +343,33 @@ void GemmWriter::emitTile(Value row, Value leftPlace, Value column, Value panel,
       [&] { finish(sums, place, row, column, rows, columns, false); });
 }
 
-// Later blocks of k continue from what C holds.
-SmallVector<Value> GemmWriter::initialValues(Value place, int64_t rows,
-                                             int64_t columns,
-                                             const Depth &depth) {
-  int64_t vectors = llvm::divideCeil(columns, write.lanes);
-  auto loadAll = [&] {
+// Later blocks of k add to what C holds.
+SmallVector<Value> GemmWriter::addPrevious(ArrayRef<Value> sums, Value place,
+                                           int64_t rows, int64_t columns,
+                                           const Depth &depth) {
+  if (!shape.accumulate && hasOneDepthBlock())
+    return SmallVector<Value>(sums);
+  auto addAll = [&] {
     SmallVector<Value> values;
     for (int64_t row = 0; row < rows; ++row)
-      for (int64_t j = 0; j < columns; j += write.lanes)
-        values.push_back(write.loadPadded(
+      for (int64_t j = 0; j < columns; j += write.lanes) {
+        Value previous = write.loadPadded(
             c, write.add(place, row * shape.cRowStride + j),
-            std::min(write.lanes, columns - j)));
+            std::min(write.lanes, columns - j));
+        values.push_back(arith::AddFOp::create(
+            write.builder, write.loc, sums[values.size()], previous));
+      }
     return values;
   };
   if (shape.accumulate)
-    return loadAll();
-  SmallVector<Value> zeros(rows * vectors, write.zeros(write.lanes));
-  if (hasOneDepthBlock())
-    return zeros;
+    return addAll();
   auto choice = scf::IfOp::create(
       write.builder, write.loc, depth.isFirst,
       [&](OpBuilder &, Location) {
-        scf::YieldOp::create(write.builder, write.loc, zeros);
+        scf::YieldOp::create(write.builder, write.loc, sums);
       },
       [&](OpBuilder &, Location) {
-        scf::YieldOp::create(write.builder, write.loc, loadAll());
+        scf::YieldOp::create(write.builder, write.loc, addAll());
       });
   return SmallVector<Value>(choice.getResults());
 }

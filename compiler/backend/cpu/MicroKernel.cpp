@@ -55,6 +55,10 @@ Value TileWriter::min(Value left, Value right) {
   return builder.createOrFold<arith::MinUIOp>(loc, left, right);
 }
 
+Value TileWriter::max(Value left, Value right) {
+  return builder.createOrFold<arith::MaxUIOp>(loc, left, right);
+}
+
 Value TileWriter::isEqual(Value left, Value right) {
   return builder.createOrFold<arith::CmpIOp>(loc, arith::CmpIPredicate::eq,
                                              left, right);
@@ -128,6 +132,11 @@ void TileWriter::store(Value value, Value buffer, Value place) {
     vector::StoreOp::create(builder, loc, value, buffer, place);
   else
     memref::StoreOp::create(builder, loc, value, buffer, place);
+}
+
+void TileWriter::prefetch(Value buffer, Value place) {
+  memref::PrefetchOp::create(builder, loc, buffer, place, /*isWrite=*/true,
+                             /*localityHint=*/3, /*isDataCache=*/true);
 }
 
 Value TileWriter::firstLanes(Value vector, int64_t size) {

@@ -25,6 +25,7 @@ public:
   mlir::Value div(mlir::Value left, int64_t right);
   mlir::Value rem(mlir::Value left, int64_t right);
   mlir::Value min(mlir::Value left, mlir::Value right);
+  mlir::Value max(mlir::Value left, mlir::Value right);
   mlir::Value isEqual(mlir::Value left, mlir::Value right);
   mlir::Value isBelow(mlir::Value left, mlir::Value right);
   void loop(mlir::Value begin, mlir::Value end, int64_t step,
@@ -41,6 +42,8 @@ public:
   mlir::Value loadPadded(mlir::Value buffer, mlir::Value place, int64_t size);
   mlir::Value loadScalar(mlir::Value buffer, mlir::Value place);
   void store(mlir::Value value, mlir::Value buffer, mlir::Value place);
+  /// Asks for the line at `place`, to be written.
+  void prefetch(mlir::Value buffer, mlir::Value place);
   /// The first `size` lanes of a register.
   mlir::Value firstLanes(mlir::Value vector, int64_t size);
   /// Transposes `lanes` registers of `lanes` elements.

@@ -22,9 +22,9 @@ using namespace mlir;
 // libgomp's own entry points: clang would link another runtime for a pragma.
 extern "C" void GOMP_parallel(void (*)(void *), void *, unsigned, unsigned);
 extern "C" int omp_get_thread_num();
-extern "C" void GOMP_barrier();
+extern "C" void omp_set_num_threads(int);
 
-static constexpr int kWorkers = 2;
+static int workers = 2;
 
 static double now() {
   return std::chrono::duration<double>(
@@ -38,7 +38,7 @@ template <typename Body> static void parallel(Body &&body) {
         (*static_cast<std::remove_reference_t<Body> *>(data))(
             omp_get_thread_num());
       },
-      &body, kWorkers, 0);
+      &body, workers, 0);
 }
 
 static float *allocate(size_t count, std::mt19937 &random) {
@@ -81,7 +81,7 @@ static double measurePeak() {
     });
     best = std::min(best, now() - start);
   }
-  return kWorkers * kCount * 12 * 16.0 / best * 1e-9;
+  return workers * kCount * 12 * 16.0 / best * 1e-9;
 }
 
 static double median(std::vector<double> values) {
@@ -109,9 +109,9 @@ static void measure(const Problem &p, std::mt19937 &random) {
   float *a = allocate(p.m * p.k, random), *b = allocate(p.k * p.n, random);
   float *c = allocate(p.m * p.n, random), *d = allocate(p.m * p.n, random);
   std::memcpy(c, d, p.m * p.n * 4);
-  void *buffers[] = {a, b, c, kernel.scratch(kWorkers)};
+  void *buffers[] = {a, b, c, kernel.scratch(workers)};
   auto ours = [&] {
-    parallel([&](int worker) { kernel.runShare(0, buffers, worker, kWorkers); });
+    parallel([&](int worker) { kernel.runShare(0, buffers, worker, workers); });
   };
   auto library = [&] {
     dnnl_sgemm(p.transposedLeft ? 'T' : 'N', p.transposedRight ? 'T' : 'N', p.m,
@@ -152,7 +152,11 @@ static void measure(const Problem &p, std::mt19937 &random) {
     free(data);
 }
 
+// Usage: gemm_bench [part of a name, or "" for all] [workers].
 int main(int argc, char **argv) {
+  if (argc > 2)
+    workers = std::atoi(argv[2]);
+  omp_set_num_threads(workers);
   std::mt19937 random(1);
   std::vector<Problem> problems;
   auto addLayer = [&](const char *name, int64_t t, int64_t in, int64_t out) {
