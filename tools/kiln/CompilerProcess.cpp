@@ -42,13 +42,15 @@ public:
   }
   ~ChildGuard() {
     runningChild = 0;
-    for (size_t i = 0; i < std::size(signals); ++i)
-      sigaction(signals[i], &previous[i], nullptr);
+    restore();
   }
   ChildGuard(const ChildGuard &) = delete;
 
-  /// In the child: signals do again what they did before.
-  void release() { this->~ChildGuard(); }
+  /// Signals do again what they did before.
+  void restore() {
+    for (size_t i = 0; i < std::size(signals); ++i)
+      sigaction(signals[i], &previous[i], nullptr);
+  }
 
 private:
   static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
@@ -99,7 +101,7 @@ int runInChild(const std::function<int()> &function) {
   if (child == 0) {
     // If the command is killed outright, the child must not go on alone.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    guard.release();
+    guard.restore();
     sigprocmask(SIG_SETMASK, &before, nullptr);
     if (getppid() != parent)
       _exit(1);

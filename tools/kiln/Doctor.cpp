@@ -31,7 +31,7 @@ std::string availableMemory() {
       total = kibibytes;
     if (name == "MemAvailable:")
       available = kibibytes;
-    // Some lines have no unit; every line after the first few may be skipped.
+    // Further down are lines without a unit.
     if (available)
       break;
   }

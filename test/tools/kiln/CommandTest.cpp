@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "SampleArtifact.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+struct Outcome {
+  int code;
+  std::string out;
+  std::string err;
+};
+
+std::string readFile(const fs::path &path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void writeFile(const fs::path &path, const std::string &text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+/// A folder of its own with a config, a text, an artifact and a cache.
+class CommandTest : public testing::Test {
+protected:
+  CommandTest() {
+    char name[] = "/tmp/kiln-command-XXXXXX";
+    folder = mkdtemp(name);
+    setenv("KILN_CACHE_DIR", (folder / "cache").c_str(), 1);
+    setenv("KILN_COMPILER_LIBRARY", KILN_STAND_IN, 1);
+    setenv("STAND_IN", (folder / "sample").c_str(), 1);
+    setenv("STAND_IN_STARTED", (folder / "started").c_str(), 1);
+    std::string text;
+    for (int i = 0; i < 1000; ++i)
+      text += static_cast<char>('a' + i * i % 26);
+    writeFile(folder / "text", text);
+    std::vector<std::byte> bytes =
+        pack(sampleTraining((folder / "text").string(), 8, 8), kernels());
+    writeFile(folder / "sample",
+              {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+    writeFile(folder / "a.yaml",
+              "model: {kind: gpt, layers: 1, hidden: 8, heads: 2, sequence: 8, "
+              "vocabulary: 256}\ntraining: {global_batch: 8, steps: 10}\n"
+              "data: {kind: text, path: text}\n");
+  }
+  ~CommandTest() override {
+    std::error_code error;
+    fs::remove_all(folder, error);
+  }
+
+  static const std::vector<std::byte> &kernels() {
+    static const std::vector<std::byte> bytes = compileKernels(sampleKernels());
+    return bytes;
+  }
+
+  /// Runs `kiln ARGUMENTS` in the folder through a shell.
+  Outcome kiln(const std::string &arguments) {
+    std::string line = "cd " + folder.string() + " && " KILN_COMMAND " " +
+                       arguments + " >out 2>err </dev/null";
+    int status = std::system(line.c_str());
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+            readFile(folder / "out"), readFile(folder / "err")};
+  }
+
+  /// Starts `kiln compile` on the hanging stand-in and waits until it hangs.
+  pid_t startHanging(pid_t &compiler) {
+    setenv("STAND_IN", "hang", 1);
+    EXPECT_EQ(mkfifo((folder / "started").c_str(), 0600), 0);
+    pid_t command = fork();
+    if (command == 0) {
+      if (chdir(folder.c_str()) != 0)
+        _exit(99);
+      execl(KILN_COMMAND, "kiln", "compile", "a.yaml", "-o", "m.kiln", nullptr);
+      _exit(99);
+    }
+    // Blocks until the stand-in has opened the other end and closed it.
+    compiler = std::stoi(readFile(folder / "started"));
+    return command;
+  }
+
+  /// What lies in the folder, hidden files included, beside what a test put
+  /// there.
+  std::vector<std::string> leftovers() {
+    std::vector<std::string> names;
+    for (const auto &file : fs::directory_iterator(folder)) {
+      std::string name = file.path().filename().string();
+      if (name.starts_with(".kiln-") || name == "m.kiln")
+        names.push_back(name);
+    }
+    return names;
+  }
+
+  fs::path folder;
+};
+
+TEST_F(CommandTest, UsageErrorsAreCode2WithASuggestion) {
+  EXPECT_EQ(kiln("").code, 2);
+  Outcome verb = kiln("trian a.yaml");
+  EXPECT_EQ(verb.code, 2);
+  EXPECT_THAT(verb.err, HasSubstr("did you mean 'train'?"));
+  Outcome option = kiln("run m.kiln --porfile");
+  EXPECT_EQ(option.code, 2);
+  EXPECT_THAT(option.err, HasSubstr("did you mean '--profile'?"));
+  EXPECT_EQ(kiln("compile a.yaml").code, 2);
+  EXPECT_EQ(kiln("run m.kiln --steps abc").code, 2);
+  EXPECT_EQ(kiln("cache cler").code, 2);
+  EXPECT_EQ(kiln("help confg").code, 2);
+}
+
+TEST_F(CommandTest, HelpFitsATerminal) {
+  Outcome help = kiln("--help");
+  EXPECT_EQ(help.code, 0);
+  EXPECT_LE(std::count(help.out.begin(), help.out.end(), '\n'), 24);
+  EXPECT_EQ(kiln("--version").code, 0);
+  for (const char *verb : {"train", "compile", "run", "inspect", "cache"})
+    EXPECT_THAT(kiln(std::string(verb) + " --help").out, HasSubstr("kiln"));
+  for (const char *topic : {"config", "env", "exit-codes"})
+    EXPECT_EQ(kiln(std::string("help ") + topic).code, 0);
+}
+
+TEST_F(CommandTest, ConfigErrorsAreCode2AndAllReported) {
+  Outcome outcome = kiln("train a.yaml model.heads=3 training.stepz=1");
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("does not divide"));
+  EXPECT_THAT(outcome.err, HasSubstr("did you mean 'training.steps'?"));
+  EXPECT_EQ(kiln("train nowhere.yaml").code, 2);
+}
+
+TEST_F(CommandTest, SecondCompileIsAHitWithTheSameBytes) {
+  Outcome first = kiln("compile a.yaml -o m.kiln");
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.out, HasSubstr("Compile hash is: kiln_"));
+  EXPECT_THAT(first.out, Not(HasSubstr("Cache hit")));
+  EXPECT_THAT(first.out, HasSubstr("Peak memory: "));
+  // A hit needs no compiler.
+  setenv("STAND_IN", "abort", 1);
+  Outcome second = kiln("compile a.yaml -o n.kiln");
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.out, HasSubstr("Cache hit: "));
+  EXPECT_EQ(readFile(folder / "m.kiln"), readFile(folder / "n.kiln"));
+  EXPECT_EQ(readFile(folder / "m.kiln"), readFile(folder / "sample"));
+  EXPECT_THAT(kiln("cache").out, HasSubstr("1 entries"));
+  EXPECT_EQ(kiln("compile a.yaml -o n.kiln --no-cache").code, 70);
+  EXPECT_EQ(kiln("compile a.yaml -o n.kiln --reference").code, 70);
+  EXPECT_THAT(kiln("cache clear").out, HasSubstr("1 entries removed"));
+}
+
+TEST_F(CommandTest, CorruptCacheEntryIsCompiledAgain) {
+  ASSERT_EQ(kiln("compile a.yaml -o m.kiln").code, 0);
+  for (const auto &entry : fs::directory_iterator(folder / "cache"))
+    fs::resize_file(entry.path(), 5000);
+  Outcome outcome = kiln("compile a.yaml -o m.kiln");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+  EXPECT_THAT(outcome.err, HasSubstr("warning: corrupt cache entry"));
+  EXPECT_THAT(kiln("compile a.yaml -o m.kiln").out, HasSubstr("Cache hit"));
+}
+
+TEST_F(CommandTest, UnusableCacheIsAWarning) {
+  writeFile(folder / "cache", "not a folder");
+  Outcome outcome = kiln("compile a.yaml -o m.kiln");
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
+  EXPECT_TRUE(fs::exists(folder / "m.kiln"));
+}
+
+TEST_F(CommandTest, CrashIsCode70WithAReproducer) {
+  setenv("STAND_IN", "abort", 1);
+  Outcome outcome = kiln("compile a.yaml training.seed=5 -o m.kiln");
+  EXPECT_EQ(outcome.code, 70);
+  EXPECT_TRUE(leftovers().empty());
+  std::string reproducer;
+  for (const auto &file : fs::directory_iterator(folder / "crash"))
+    reproducer = file.path().string();
+  EXPECT_THAT(readFile(reproducer), HasSubstr("seed: 5"));
+  // The reproducer means the same from its own folder.
+  setenv("STAND_IN", (folder / "sample").c_str(), 1);
+  Outcome again = kiln("train " + reproducer);
+  EXPECT_EQ(again.code, 0) << again.err;
+}
+
+TEST_F(CommandTest, FailureLeavesNoFile) {
+  for (int code : {2, 3, 4, 5}) {
+    setenv("STAND_IN", ("exit " + std::to_string(code)).c_str(), 1);
+    EXPECT_EQ(kiln("compile a.yaml -o m.kiln").code, code);
+    EXPECT_TRUE(leftovers().empty());
+  }
+  EXPECT_EQ(kiln("cache").out.substr(0, 9), "0 entries");
+}
+
+TEST_F(CommandTest, UnwritableOutputIsCode5) {
+  EXPECT_EQ(kiln("compile a.yaml -o nowhere/m.kiln").code, 5);
+  ASSERT_EQ(kiln("compile a.yaml -o m.kiln").code, 0);
+  EXPECT_EQ(kiln("compile a.yaml -o nowhere/m.kiln").code, 5) << "from cache";
+  EXPECT_EQ(kiln("compile a.yaml -o cache").code, 5) << "a folder";
+}
+
+TEST_F(CommandTest, FullDiskIsCode5) {
+  setenv("STAND_IN", (folder / "sample").c_str(), 1);
+  ASSERT_EQ(kiln("compile a.yaml -o m.kiln").code, 0);
+  fs::remove(folder / "m.kiln");
+  // A limit on the size of files fails writes as a full disk does.
+  std::string line = "cd " + folder.string() +
+                     " && trap '' XFSZ && ulimit -f 4 && " KILN_COMMAND
+                     " compile a.yaml -o m.kiln >/dev/null 2>&1";
+  int status = std::system(line.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 5);
+  EXPECT_TRUE(leftovers().empty());
+}
+
+TEST_F(CommandTest, InterruptEndsTheCompiler) {
+  for (int signal : {SIGINT, SIGTERM}) {
+    pid_t compiler = 0;
+    pid_t command = startHanging(compiler);
+    kill(command, signal);
+    int status = 0;
+    waitpid(command, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 128 + signal);
+    EXPECT_NE(kill(compiler, 0), 0) << "the compiler lives on";
+    EXPECT_TRUE(leftovers().empty());
+    fs::remove(folder / "started");
+  }
+}
+
+TEST_F(CommandTest, TrainRunsWhatItCompiled) {
+  Outcome outcome = kiln("train a.yaml --losses losses --profile");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("| Train Device=cpu:1, Step=10, Loss="));
+  EXPECT_THAT(outcome.out, HasSubstr("GFLOP/s"));
+  std::string losses = readFile(folder / "losses");
+  EXPECT_EQ(std::count(losses.begin(), losses.end(), '\n'), 10);
+  EXPECT_THAT(kiln("train a.yaml").out, HasSubstr("Cache hit"));
+}
+
+TEST_F(CommandTest, RunTakesSteps) {
+  Outcome outcome = kiln("run sample --steps 3");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("Trained 3 steps"));
+}
+
+TEST_F(CommandTest, BadArtifactsAreCode4) {
+  EXPECT_EQ(kiln("run a.yaml").code, 4);
+  EXPECT_EQ(kiln("run nowhere.kiln").code, 4);
+  fs::resize_file(folder / "sample", 5000);
+  EXPECT_EQ(kiln("run sample").code, 4);
+  EXPECT_EQ(kiln("inspect sample").code, 4);
+}
+
+TEST_F(CommandTest, InspectShowsPlanMemoryKernelsAndVariables) {
+  Outcome text = kiln("inspect sample");
+  EXPECT_EQ(text.code, 0) << text.err;
+  for (const char *word :
+       {"global batch 8", "peak (reserved)", "kernel", "weight"})
+    EXPECT_THAT(text.out, HasSubstr(word));
+  Outcome json = kiln("inspect sample --json");
+  EXPECT_EQ(json.code, 0) << json.err;
+  EXPECT_THAT(json.out, HasSubstr("\"arena_bytes\""));
+}
+
+TEST_F(CommandTest, LinksNoCompiler) {
+  std::string line =
+      "ldd " KILN_COMMAND " > " + (folder / "libraries").string();
+  ASSERT_EQ(std::system(line.c_str()), 0);
+  std::string libraries = readFile(folder / "libraries");
+  EXPECT_THAT(libraries, HasSubstr("libc.so"));
+  EXPECT_THAT(libraries, Not(HasSubstr("LLVM")));
+  EXPECT_THAT(libraries, Not(HasSubstr("MLIR")));
+}
+
+} // namespace
+} // namespace kiln::test
