@@ -20,6 +20,12 @@ struct Extent {
   std::string owner;
 };
 
+/// The flatbuffer's verifier leaves the alignment of 8-byte elements unchecked,
+/// and to read one that is not aligned is undefined.
+bool isAligned(const void *element) {
+  return reinterpret_cast<uintptr_t>(element) % 8 == 0;
+}
+
 std::string str(uint64_t number) { return std::to_string(number); }
 
 /// Checks one index; the first fault is kept, later ones are not of interest.
@@ -80,10 +86,10 @@ private:
   void checkPlace(const Place *place, uint64_t bytes, uint64_t repeat,
                   const std::string &what) {
     uint64_t last = 0;
-    if (!place)
-      fault(what + " has no place");
-    else if (__builtin_mul_overflow(place->stride(), repeat - 1, &last) ||
-             __builtin_add_overflow(last, place->offset(), &last))
+    if (!place || !isAligned(place))
+      return fault(what + " has no proper place");
+    if (__builtin_mul_overflow(place->stride(), repeat - 1, &last) ||
+        __builtin_add_overflow(last, place->offset(), &last))
       fault(what + " overflows in its last repetition");
     else
       checkExtent(last, bytes, what);
@@ -92,6 +98,8 @@ private:
   void checkTensor(ElementType type, uint64_t rows,
                    const flatbuffers::Vector<int64_t> &shape, uint64_t bytes,
                    const std::string &what) {
+    if (shape.size() != 0 && !isAligned(shape.Data()))
+      return fault(what + " has no proper shape");
     uint64_t wanted = elementBytes(type);
     if (wanted == 0)
       fault(what + " has unknown element type " +
@@ -254,7 +262,8 @@ private:
           __builtin_mul_overflow(elements, int64_t{4}, &elements))
         return fault(what + " overflows");
     checkPlace(place, static_cast<uint64_t>(elements), repeat, what);
-    if (place && (place->offset() % 4 != 0 || place->stride() % 4 != 0))
+    if (place && isAligned(place) &&
+        (place->offset() % 4 != 0 || place->stride() % 4 != 0))
       fault(what + " is not aligned to its element");
   }
 

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "SampleArtifact.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <unistd.h>
+
+namespace kiln::test {
+
+using namespace artifact;
+
+TemporaryFile::TemporaryFile() {
+  char path[] = "/tmp/kiln-test-XXXXXX";
+  int file = ::mkstemp(path);
+  if (file < 0)
+    std::abort();
+  ::close(file);
+  path_ = path;
+}
+
+TemporaryFile::TemporaryFile(const std::string &content) : TemporaryFile() {
+  std::ofstream(path_, std::ios::binary) << content;
+}
+
+TemporaryFile::TemporaryFile(std::span<const std::byte> content)
+    : TemporaryFile(std::string(reinterpret_cast<const char *>(content.data()),
+                                content.size())) {}
+
+TemporaryFile::~TemporaryFile() { ::unlink(path_.c_str()); }
+
+std::string TemporaryFile::read() const {
+  std::ifstream file(path_, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::vector<std::byte> compileKernels(const std::string &source) {
+  TemporaryFile code(source), object;
+  std::string command = std::string(KILN_C_COMPILER) +
+                        " -x c -O1 -fPIC -shared -fno-math-errno -o " +
+                        object.path() + " " + code.path();
+  if (std::system(command.c_str()) != 0)
+    std::abort();
+  std::string content = object.read();
+  const auto *first = reinterpret_cast<const std::byte *>(content.data());
+  return {first, first + content.size()};
+}
+
+static uint64_t countBytes(ElementType type,
+                           const std::vector<int64_t> &shape) {
+  uint64_t bytes = elementBytes(type);
+  for (int64_t size : shape)
+    bytes *= static_cast<uint64_t>(size);
+  return bytes;
+}
+
+IndexT emptyIndex(uint64_t arenaBytes, unsigned threads) {
+  IndexT index;
+  index.compiler = "test";
+  index.config = "{}";
+  index.model = "test";
+  index.target = std::make_unique<TargetT>();
+  index.target->device = "cpu";
+  index.target->cpu = "x86-64";
+  index.target->features = "+sse2";
+  index.target->threads = threads;
+  index.device_programs = {0};
+  index.arena_bytes = arenaBytes;
+  index.live_bytes = arenaBytes;
+  index.memory.push_back(std::make_unique<MemoryKindT>());
+  index.memory.back()->name = "all";
+  index.memory.back()->bytes = arenaBytes;
+  return index;
+}
+
+uint32_t addKernel(IndexT &index,
+                   std::vector<std::pair<std::string, uint64_t>> stages) {
+  auto kernel = std::make_unique<KernelT>();
+  kernel->name = stages.empty() ? "none" : stages.front().first;
+  for (auto &[symbol, items] : stages) {
+    auto stage = std::make_unique<KernelStageT>();
+    stage->symbol = symbol;
+    stage->items = items;
+    kernel->stages.push_back(std::move(stage));
+  }
+  index.kernels.push_back(std::move(kernel));
+  return static_cast<uint32_t>(index.kernels.size() - 1);
+}
+
+ProgramT &addProgram(IndexT &index, const std::string &name, uint32_t repeat) {
+  auto program = std::make_unique<ProgramT>();
+  program->name = name;
+  program->phases.push_back(std::make_unique<PhaseT>());
+  program->phases.back()->name = "main";
+  program->phases.back()->repeat = repeat;
+  index.programs.push_back(std::move(program));
+  return *index.programs.back();
+}
+
+template <typename Action>
+static void addCommand(ProgramT &program, Action action) {
+  auto command = std::make_unique<CommandT>();
+  command->action.Set(std::move(action));
+  program.phases.back()->commands.push_back(std::move(command));
+}
+
+void addLaunch(ProgramT &program, uint32_t kernel, std::vector<Place> places) {
+  LaunchT launch;
+  launch.kernel = kernel;
+  launch.places = std::move(places);
+  addCommand(program, std::move(launch));
+}
+
+GemmT &addGemm(ProgramT &program) {
+  GemmT gemm;
+  gemm.a = std::make_unique<Place>();
+  gemm.b = std::make_unique<Place>();
+  gemm.c = std::make_unique<Place>();
+  addCommand(program, std::move(gemm));
+  return *program.phases.back()->commands.back()->action.AsGemm();
+}
+
+void addClear(ProgramT &program, Place place, uint64_t bytes) {
+  ClearT clear;
+  clear.place = std::make_unique<Place>(place);
+  clear.bytes = bytes;
+  addCommand(program, std::move(clear));
+}
+
+void addCopy(ProgramT &program, Place target, Place source, uint64_t bytes) {
+  CopyT copy;
+  copy.target = std::make_unique<Place>(target);
+  copy.source = std::make_unique<Place>(source);
+  copy.bytes = bytes;
+  addCommand(program, std::move(copy));
+}
+
+void addVariable(IndexT &index, const std::string &name, ElementType type,
+                 std::vector<int64_t> shape, uint64_t offset, InitKind kind,
+                 double a, double b) {
+  auto variable = std::make_unique<VariableT>();
+  variable->name = name;
+  variable->element_type = type;
+  variable->bytes = countBytes(type, shape);
+  variable->shape = std::move(shape);
+  variable->offset = offset;
+  variable->init = std::make_unique<InitT>();
+  variable->init->kind = kind;
+  variable->init->a = a;
+  variable->init->b = b;
+  index.variables.push_back(std::move(variable));
+}
+
+void addInput(ProgramT &program, const std::string &name, ElementType type,
+              uint64_t samples, std::vector<int64_t> sampleShape,
+              uint64_t offset, uint64_t stagingOffset) {
+  auto input = std::make_unique<InputT>();
+  input->name = name;
+  input->element_type = type;
+  input->samples = samples;
+  input->bytes = samples * countBytes(type, sampleShape);
+  input->sample_shape = std::move(sampleShape);
+  input->offset = offset;
+  input->staging_offset = stagingOffset;
+  program.inputs.push_back(std::move(input));
+}
+
+void addOutput(ProgramT &program, const std::string &name, ElementType type,
+               std::vector<int64_t> shape, uint64_t offset) {
+  auto output = std::make_unique<OutputT>();
+  output->name = name;
+  output->element_type = type;
+  output->bytes = countBytes(type, shape);
+  output->shape = std::move(shape);
+  output->offset = offset;
+  program.outputs.push_back(std::move(output));
+}
+
+std::vector<std::byte> pack(const IndexT &index,
+                            const std::vector<std::byte> &kernels) {
+  flatbuffers::FlatBufferBuilder builder;
+  FinishIndexBuffer(builder, CreateIndex(builder, &index));
+  std::span<const std::byte> bytes =
+      std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
+  std::vector<Section> sections = {{std::string(indexSectionName), bytes},
+                                   {std::string(kernelsSectionName), kernels}};
+  return packContainer(sections);
+}
+
+Expected<Artifact> loadIndex(const IndexT &index,
+                             const std::vector<std::byte> &kernels) {
+  Expected<Container> container =
+      Container::parse(pack(index, kernels), "sample");
+  if (!container.ok())
+    return container.status();
+  return Artifact::fromContainer(std::move(*container));
+}
+
+static void require(const Status &status) {
+  if (status.ok())
+    return;
+  std::fprintf(stderr, "%s\n", status.message().c_str());
+  std::abort();
+}
+
+Session openSession(const IndexT &index, const std::vector<std::byte> &kernels,
+                    const SessionOptions &options) {
+  Expected<Artifact> artifact = loadIndex(index, kernels);
+  require(artifact.status());
+  Expected<Session> session =
+      Session::fromArtifact(std::move(*artifact), options);
+  require(session.status());
+  require(session->reserve());
+  return std::move(*session);
+}
+
+std::string sampleKernels() {
+  return R"(
+#include <stdint.h>
+enum { samples = 4, sequence = 8 };
+// Partial sums of the labels of a micro-batch, then their total added to `sum`.
+void sample_partial(void *const *b, int64_t begin, int64_t end, int64_t worker) {
+  const int32_t *labels = b[0]; float *partial = b[1];
+  for (int64_t i = begin; i < end; ++i) {
+    partial[i] = 0;
+    for (int64_t j = 0; j < sequence; ++j) partial[i] += labels[i * sequence + j];
+  }
+}
+void sample_total(void *const *b, int64_t begin, int64_t end, int64_t worker) {
+  const float *partial = b[1]; float *sum = b[2];
+  for (int64_t i = 0; i < samples; ++i) sum[0] += partial[i];
+}
+void sample_update(void *const *b, int64_t begin, int64_t end, int64_t worker) {
+  const float *sum = b[0]; float *weight = b[1], *loss = b[2];
+  float lacks = sum[0] / (2 * samples * sequence) - weight[0];
+  loss[0] = lacks * lacks;
+  weight[0] += 0.25f * lacks;
+}
+)";
+}
+
+IndexT sampleTraining(const std::string &dataPath, uint64_t globalBatch,
+                      uint64_t sequence, bool hasGemm) {
+  uint64_t inputBytes = globalBatch * sequence * 4;
+  uint64_t matrices = 4096 + 4 * inputBytes;
+  IndexT index = emptyIndex(matrices + 3 * 64 * 64 * 4);
+  addVariable(index, "weight", ElementType::f32, {}, 0, InitKind::ones);
+  uint32_t sum = addKernel(
+      index, {{"sample_partial", globalBatch / 2}, {"sample_total", 1}});
+  uint32_t update = addKernel(index, {{"sample_update", 1}});
+  ProgramT &train = addProgram(index, "train");
+  addInput(train, "tokens", ElementType::i32, globalBatch,
+           {static_cast<int64_t>(sequence)}, 4096, 4096 + inputBytes);
+  addInput(train, "labels", ElementType::i32, globalBatch,
+           {static_cast<int64_t>(sequence)}, 4096 + 2 * inputBytes,
+           4096 + 3 * inputBytes);
+  addOutput(train, "loss", ElementType::f32, {}, 64);
+  addClear(train, Place(128, 0), 4);
+  train.phases.push_back(std::make_unique<PhaseT>());
+  train.phases.back()->name = "accumulate";
+  train.phases.back()->repeat = 2;
+  addLaunch(train, sum,
+            {Place(4096 + 2 * inputBytes, inputBytes / 2), Place(256, 0),
+             Place(128, 0)});
+  if (hasGemm) {
+    GemmT &gemm = addGemm(train);
+    *gemm.a = Place(matrices, 0);
+    *gemm.b = Place(matrices + 64 * 64 * 4, 0);
+    *gemm.c = Place(matrices + 2 * 64 * 64 * 4, 0);
+    gemm.m = gemm.n = gemm.k = gemm.lda = gemm.ldb = gemm.ldc = 64;
+  }
+  train.phases.push_back(std::make_unique<PhaseT>());
+  train.phases.back()->name = "update";
+  train.phases.back()->repeat = 1;
+  addLaunch(train, update, {Place(128, 0), Place(0, 0), Place(64, 0)});
+  index.data = std::make_unique<DataT>();
+  index.data->kind = "text";
+  index.data->path = dataPath;
+  index.data->tokenizer = "bytes";
+  index.data->shuffle = true;
+  index.data->sequence = sequence;
+  index.data->vocabulary = 256;
+  index.training = std::make_unique<TrainingT>();
+  index.training->global_batch = globalBatch;
+  index.training->steps = 10;
+  index.training->seed = 7;
+  index.training->log_every = 5;
+  return index;
+}
+
+} // namespace kiln::test

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Artifacts made by hand, with kernels written in C.
+#ifndef KILN_TEST_RUNTIME_SAMPLEARTIFACT_H
+#define KILN_TEST_RUNTIME_SAMPLEARTIFACT_H
+
+#include "runtime/Session.h"
+
+#include <string>
+#include <vector>
+
+namespace kiln::test {
+
+/// A file that is removed with the object.
+class TemporaryFile {
+public:
+  TemporaryFile();
+  explicit TemporaryFile(const std::string &content);
+  explicit TemporaryFile(std::span<const std::byte> content);
+  ~TemporaryFile();
+  TemporaryFile(const TemporaryFile &) = delete;
+
+  const std::string &path() const { return path_; }
+  std::string read() const;
+
+private:
+  std::string path_;
+};
+
+/// Compiles C to a shared object. Ends the process if that fails.
+std::vector<std::byte> compileKernels(const std::string &source);
+
+/// An index for `threads` workers with an arena, and nothing else.
+artifact::IndexT emptyIndex(uint64_t arenaBytes, unsigned threads = 2);
+
+/// Adds a kernel with stages (symbol, items) and returns its number.
+uint32_t addKernel(artifact::IndexT &index,
+                   std::vector<std::pair<std::string, uint64_t>> stages);
+
+/// Adds a program with one phase.
+artifact::ProgramT &addProgram(artifact::IndexT &index, const std::string &name,
+                               uint32_t repeat = 1);
+
+void addLaunch(artifact::ProgramT &program, uint32_t kernel,
+               std::vector<artifact::Place> places);
+artifact::GemmT &addGemm(artifact::ProgramT &program);
+void addClear(artifact::ProgramT &program, artifact::Place place,
+              uint64_t bytes);
+void addCopy(artifact::ProgramT &program, artifact::Place target,
+             artifact::Place source, uint64_t bytes);
+void addVariable(artifact::IndexT &index, const std::string &name,
+                 artifact::ElementType type, std::vector<int64_t> shape,
+                 uint64_t offset, artifact::InitKind kind, double a = 0,
+                 double b = 0);
+void addInput(artifact::ProgramT &program, const std::string &name,
+              artifact::ElementType type, uint64_t samples,
+              std::vector<int64_t> sampleShape, uint64_t offset,
+              uint64_t stagingOffset);
+void addOutput(artifact::ProgramT &program, const std::string &name,
+               artifact::ElementType type, std::vector<int64_t> shape,
+               uint64_t offset);
+
+/// The bytes of the container.
+std::vector<std::byte> pack(const artifact::IndexT &index,
+                            const std::vector<std::byte> &kernels = {});
+Expected<Artifact> loadIndex(const artifact::IndexT &index,
+                             const std::vector<std::byte> &kernels = {});
+/// Loaded and reserved. Ends the process if that fails.
+Session openSession(const artifact::IndexT &index,
+                    const std::vector<std::byte> &kernels = {},
+                    const SessionOptions &options = {});
+
+/// Kernels for the model below.
+std::string sampleKernels();
+/// A program that trains on tokens: `weight` moves towards the mean of the
+/// labels, in two micro-batches, and the loss is the square of what it lacks.
+/// With `hasGemm` it also multiplies matrices.
+artifact::IndexT sampleTraining(const std::string &dataPath,
+                                uint64_t globalBatch, uint64_t sequence,
+                                bool hasGemm = false);
+
+} // namespace kiln::test
+
+#endif // KILN_TEST_RUNTIME_SAMPLEARTIFACT_H
