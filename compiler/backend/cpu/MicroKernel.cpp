@@ -78,6 +78,16 @@ void TileWriter::loop(Value begin, Value end, int64_t step,
                      });
 }
 
+Value TileWriter::fold(Value begin, Value end, int64_t step, Value initial,
+                       llvm::function_ref<Value(Value, Value)> body) {
+  auto loop = scf::ForOp::create(
+      builder, loc, begin, end, index(step), initial,
+      [&](OpBuilder &, Location, Value iteration, ValueRange carried) {
+        scf::YieldOp::create(builder, loc, body(iteration, carried.front()));
+      });
+  return loop.getResult(0);
+}
+
 void TileWriter::branch(Value condition, llvm::function_ref<void()> then,
                         llvm::function_ref<void()> otherwise) {
   APInt known;
@@ -195,35 +205,64 @@ static void emitStep(TileWriter &write, int64_t rows, int64_t vectors,
   }
 }
 
+// Runs k from `begin` to `end` in steps of `steps`; the places of the operands
+// at k = 0 are `left.base` and `right.base`.
+static SmallVector<Value>
+emitDepthLoop(TileWriter &write, int64_t rows, int64_t vectors,
+              const ScalarOperand &left, const VectorOperand &right,
+              Value begin, Value end, int64_t steps, ValueRange initial) {
+  auto loop = scf::ForOp::create(
+      write.builder, write.loc, begin, end, write.index(steps), initial,
+      [&](OpBuilder &, Location, Value k, ValueRange carried) {
+        SmallVector<Value> sums(carried);
+        Value leftPlace = write.add(left.base, write.mul(k, left.depthStride));
+        Value rightPlace =
+            write.add(right.base, write.mul(k, right.depthStride));
+        for (int64_t step = 0; step < steps; ++step)
+          emitStep(write, rows, vectors, left, leftPlace, right, rightPlace,
+                   step, sums);
+        scf::YieldOp::create(write.builder, write.loc, sums);
+      });
+  return SmallVector<Value>(loop.getResults());
+}
+
 SmallVector<Value> emitTileProduct(TileWriter &write, int64_t rows,
                                    int64_t vectors, const ScalarOperand &left,
                                    const VectorOperand &right, Value depth,
                                    int64_t depthFactor,
                                    ArrayRef<Value> accumulators) {
   constexpr int64_t kUnroll = 4;
-  auto emitLoop = [&](Value begin, Value end, int64_t steps,
+  auto emitLoop = [&](const ScalarOperand &first, const VectorOperand &second,
+                      Value begin, Value end, int64_t steps,
                       ValueRange initial) {
-    auto loop = scf::ForOp::create(
-        write.builder, write.loc, begin, end, write.index(steps), initial,
-        [&](OpBuilder &, Location, Value k, ValueRange carried) {
-          SmallVector<Value> sums(carried);
-          Value leftPlace =
-              write.add(left.base, write.mul(k, left.depthStride));
-          Value rightPlace =
-              write.add(right.base, write.mul(k, right.depthStride));
-          for (int64_t step = 0; step < steps; ++step)
-            emitStep(write, rows, vectors, left, leftPlace, right, rightPlace,
-                     step, sums);
-          scf::YieldOp::create(write.builder, write.loc, sums);
-        });
-    return SmallVector<Value>(loop.getResults());
+    return emitDepthLoop(write, rows, vectors, first, second, begin, end, steps,
+                         initial);
   };
+  Value zero = write.index(0);
+  if (left.depthBlock != 0) {
+    auto blocks = scf::ForOp::create(
+        write.builder, write.loc, zero, depth, write.index(left.depthBlock),
+        accumulators, [&](OpBuilder &, Location, Value k, ValueRange carried) {
+          ScalarOperand first = left;
+          first.base = write.add(
+              left.base,
+              write.mul(write.div(k, left.depthBlock), left.blockStride));
+          VectorOperand second = right;
+          second.base = write.add(right.base, write.mul(k, right.depthStride));
+          int64_t steps = std::min<int64_t>(left.depthBlock, 16);
+          scf::YieldOp::create(write.builder, write.loc,
+                               emitLoop(first, second, zero,
+                                        write.index(left.depthBlock), steps,
+                                        carried));
+        });
+    return SmallVector<Value>(blocks.getResults());
+  }
   if (depthFactor % kUnroll == 0)
-    return emitLoop(write.index(0), depth, kUnroll, accumulators);
+    return emitLoop(left, right, zero, depth, kUnroll, accumulators);
   Value whole = write.mul(write.div(depth, kUnroll), kUnroll);
   SmallVector<Value> sums =
-      emitLoop(write.index(0), whole, kUnroll, accumulators);
-  return emitLoop(whole, depth, 1, sums);
+      emitLoop(left, right, zero, whole, kUnroll, accumulators);
+  return emitLoop(left, right, whole, depth, 1, sums);
 }
 
 // Rows of the source are rows of the panel.

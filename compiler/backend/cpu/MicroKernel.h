@@ -30,6 +30,10 @@ public:
   mlir::Value isBelow(mlir::Value left, mlir::Value right);
   void loop(mlir::Value begin, mlir::Value end, int64_t step,
             llvm::function_ref<void(mlir::Value)> body);
+  /// A loop that carries one value, and its last value.
+  mlir::Value
+  fold(mlir::Value begin, mlir::Value end, int64_t step, mlir::Value initial,
+       llvm::function_ref<mlir::Value(mlir::Value, mlir::Value)> body);
   /// A condition known at compile time decides which branch is written.
   void branch(mlir::Value condition, llvm::function_ref<void()> then,
               llvm::function_ref<void()> otherwise = nullptr);
@@ -56,10 +60,12 @@ public:
 };
 
 /// Element (i, k) of the operand that is read by scalars lies at
-/// `base + i * rowStride + k * depthStride`.
+/// `base + i * rowStride + k * depthStride`. If `depthBlock` is not 0, k counts
+/// within blocks of that many, which lie `blockStride` apart.
 struct ScalarOperand {
   mlir::Value buffer, base;
   int64_t rowStride, depthStride;
+  int64_t depthBlock = 0, blockStride = 0;
 };
 
 /// Element (k, j) of the operand that is read by registers lies at
@@ -70,8 +76,8 @@ struct VectorOperand {
 };
 
 /// Adds the product over `depth` to `accumulators`, which hold `rows` rows of
-/// `vectors` registers each. `depthFactor` divides `depth`. The order of
-/// additions is that of k.
+/// `vectors` registers each. `depthFactor` divides `depth`, as does the block of
+/// depth if there is one. The order of additions is that of k.
 llvm::SmallVector<mlir::Value>
 emitTileProduct(TileWriter &write, int64_t rows, int64_t vectors,
                 const ScalarOperand &left, const VectorOperand &right,

@@ -1,0 +1,716 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Logits are computed transposed, L[v,t] = W[v] . X[t], in blocks of the
+// vocabulary by panels of tokens, so that
+//   - tokens are the lanes: maximum and sum of the softmax need no shuffles;
+//   - W and dW are read and written in place, only X is packed;
+//   - a panel of probabilities is the packed operand of dX^T = W^T P as it is.
+// Each logit is exponentiated once, against the maximum of its block; the
+// correction exp(block maximum - logsumexp) is one factor per block and token.
+// Tokens are padded to whole panels with zeros, which add nothing anywhere.
+#include "compiler/backend/cpu/EmitHead.h"
+
+#include "compiler/backend/cpu/MicroKernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+#include "llvm/Support/MathExtras.h"
+
+using namespace mlir;
+
+namespace kiln::cpu {
+
+namespace {
+
+/// Sizes of blocks, and where the parts of the shared scratch begin (in
+/// elements). A panel is `lanes` tokens wide, `lanes` being several registers.
+struct HeadPlan {
+  TileShape tile;
+  int64_t lanes;
+  int64_t panels;      ///< Of all tokens.
+  int64_t chunkPanels; ///< Of the tokens whose probabilities exist at a time.
+  int64_t chunks;
+  int64_t blockRows, blocks; ///< Of the vocabulary.
+  int64_t subRows; ///< Rows of dW computed together, whose P stays in cache.
+  int64_t slices, sliceBlocks; ///< Slices have separate sums of dX.
+  int64_t columnPanels;        ///< Of X as the right operand of dW.
+  // X^T as [panel][width][lanes]; X as [column panel][token][lanes];
+  // maxima and factors as [block][token]; probabilities as
+  // [block][panel][row][lanes]; dX^T as [slice][panel][width][lanes].
+  int64_t transposed, columns, maxima, factors, labelLogits, weights, losses;
+  int64_t probabilities, partials;
+  int64_t sharedSize, workerSize;
+  int64_t leftPanelStride; ///< Of W^T packed per worker.
+};
+
+} // namespace
+
+static void placeScratch(const HeadShape &shape, HeadPlan &plan) {
+  int64_t end = 0;
+  auto place = [&](int64_t &offset, int64_t size) {
+    offset = end;
+    end += llvm::alignTo(size, 16);
+  };
+  int64_t chunkTokens = plan.chunkPanels * plan.lanes;
+  place(plan.transposed, plan.panels * shape.width * plan.lanes);
+  place(plan.maxima, plan.blocks * chunkTokens);
+  place(plan.factors, plan.blocks * chunkTokens);
+  place(plan.labelLogits, chunkTokens);
+  place(plan.weights, chunkTokens);
+  place(plan.losses, plan.panels);
+  plan.workerSize = llvm::alignTo(plan.blockRows * plan.lanes, 16);
+  if (shape.gradients) {
+    place(plan.columns, plan.columnPanels * plan.panels * plan.lanes * plan.lanes);
+    place(plan.probabilities, plan.blocks * plan.blockRows * chunkTokens);
+    place(plan.partials, plan.slices * chunkTokens * shape.width);
+    plan.leftPanelStride = plan.blockRows * plan.tile.rows + 16;
+    plan.workerSize = llvm::alignTo(
+        llvm::divideCeil(shape.width, plan.tile.rows) * plan.leftPanelStride,
+        16);
+  }
+  plan.sharedSize = end;
+}
+
+static HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target) {
+  HeadPlan plan = {};
+  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  plan.tile = chooseTile(target);
+  plan.lanes = plan.tile.vectors * target.lanes(bytes);
+  plan.panels = llvm::divideCeil(shape.tokens, plan.lanes);
+  plan.columnPanels = llvm::divideCeil(shape.width, plan.lanes);
+  // More tokens at a time mean fewer passes over W and dW; probabilities leave
+  // the caches anyway. Without gradients they are not kept.
+  int64_t limit = shape.gradients ? std::max<int64_t>(1, 512 / plan.lanes)
+                                  : plan.panels;
+  plan.chunks = llvm::divideCeil(plan.panels, limit);
+  plan.chunkPanels = llvm::divideCeil(plan.panels, plan.chunks);
+  plan.chunks = llvm::divideCeil(plan.panels, plan.chunkPanels);
+  // The rows of W of a block are read once per panel, from the second cache.
+  int64_t rows = target.l2Bytes * 3 / 4 / (shape.width * bytes);
+  rows = std::clamp<int64_t>(rows, 48, 192) / plan.tile.rows * plan.tile.rows;
+  plan.blockRows =
+      std::min(rows, int64_t(llvm::alignTo(shape.vocabulary, plan.tile.rows)));
+  plan.blocks = llvm::divideCeil(shape.vocabulary, plan.blockRows);
+  plan.sliceBlocks = llvm::divideCeil(plan.blocks, 16);
+  plan.slices = llvm::divideCeil(plan.blocks, plan.sliceBlocks);
+  int64_t subRows =
+      target.l2Bytes / 2 / (plan.chunkPanels * plan.lanes * bytes);
+  plan.subRows = std::clamp<int64_t>(subRows / plan.tile.rows * plan.tile.rows,
+                                     plan.tile.rows, plan.blockRows);
+  placeScratch(shape, plan);
+  return plan;
+}
+
+namespace {
+
+/// The panels of tokens that a stage works on.
+struct Chunk {
+  Value first, count;
+};
+
+/// Writes the stages. Each that works on a chunk is one function that the
+/// stages of all chunks call.
+class HeadWriter {
+public:
+  HeadWriter(ModuleOp module, StringRef symbol, const HeadShape &shape,
+             const CpuTarget &target)
+      : module(module), symbol(symbol), shape(shape),
+        plan(makePlan(shape, target)), builder(module.getContext()),
+        write(builder, module.getLoc(), shape.elementType, target) {}
+
+  KernelCode emit();
+
+private:
+  using Body = llvm::function_ref<void(Value item, const Chunk &)>;
+  func::FuncOp define(StringRef name, Body body);
+  void launch(func::FuncOp function, StringRef name, int64_t chunk,
+              int64_t items);
+
+  void packTokens(Value panel);
+  void computeLogits(Value block, const Chunk &chunk);
+  void computeTiles(Value block, Value panel, Value logits);
+  void takeLabelLogits(Value block, Value panel, Value inChunk, Value logits);
+  void combine(Value inChunk, const Chunk &chunk);
+  void sumLosses();
+  void computeGradients(Value slice, const Chunk &chunk);
+  void packWeights(Value block);
+  void scaleProbabilities(Value block, Value inChunk, const Chunk &chunk);
+  void accumulateInputGradient(Value block, Value slice, Value inChunk);
+  void computeWeightGradient(Value block, const Chunk &chunk);
+  void reduceInputGradient(Value inChunk, const Chunk &chunk);
+
+  void forEachToken(Value panel,
+                    llvm::function_ref<void(Value lane, Value label)> body);
+  void forEachTile(Value begin, Value end, int64_t total,
+                   llvm::function_ref<void(Value, int64_t)> body);
+  SmallVector<Value> multiply(int64_t rows, int64_t columns,
+                              const ScalarOperand &left,
+                              const VectorOperand &right, Value depth,
+                              int64_t depthFactor);
+  void prefetchTile(int64_t rows, int64_t columns, Value buffer, Value place,
+                    int64_t stride);
+  void storeTile(ArrayRef<Value> sums, int64_t rows, int64_t columns,
+                 Value buffer, Value place, int64_t stride, Value addsTo);
+  Value blockEnd(Value block);
+  Value probabilityPanel(Value block, Value inChunk);
+  Value statistics(int64_t part, Value block, Value inChunk);
+  Value constant(double value, int64_t size);
+  Value scalar(double value) {
+    return arith::ConstantOp::create(
+        builder, write.loc,
+        builder.getFloatAttr(shape.elementType, value));
+  }
+  Value negate(Value condition) {
+    Value yes = arith::ConstantIntOp::create(builder, write.loc, 1, 1);
+    return arith::XOrIOp::create(builder, write.loc, condition, yes);
+  }
+  Value exponential(Value value) {
+    return math::ExpOp::create(builder, write.loc, value);
+  }
+  Value addFloat(Value left, Value right) {
+    return arith::AddFOp::create(builder, write.loc, left, right);
+  }
+  Value subFloat(Value left, Value right) {
+    return arith::SubFOp::create(builder, write.loc, left, right);
+  }
+  Value mulFloat(Value left, Value right) {
+    return arith::MulFOp::create(builder, write.loc, left, right);
+  }
+  Value maxFloat(Value left, Value right) {
+    Value isGreater = arith::CmpFOp::create(
+        builder, write.loc, arith::CmpFPredicate::OGT, left, right);
+    return arith::SelectOp::create(builder, write.loc, isGreater, left, right);
+  }
+
+  ModuleOp module;
+  StringRef symbol;
+  const HeadShape &shape;
+  HeadPlan plan;
+  OpBuilder builder;
+  TileWriter write;
+  KernelCode code;
+  SmallVector<Type> buffers;
+  // The arguments of the function being written.
+  Value x, w, labels, loss, dx, dw, scratch, workerBase;
+};
+
+} // namespace
+
+KernelCode HeadWriter::emit() {
+  auto flat = [&](int64_t size) -> Type {
+    return MemRefType::get(size, shape.elementType);
+  };
+  buffers = {flat(shape.tokens * shape.width),
+             flat(shape.vocabulary * shape.width),
+             MemRefType::get(shape.tokens, builder.getI32Type()), flat(1)};
+  if (shape.gradients)
+    buffers.append({buffers[0], buffers[1]});
+  buffers.push_back(flat(plan.sharedSize + plan.workerSize * kMaxWorkers));
+
+  launch(define("pack", [&](Value panel, const Chunk &) { packTokens(panel); }),
+         "pack", 0, plan.panels);
+  func::FuncOp logits = define("logits", [&](Value block, const Chunk &chunk) {
+    computeLogits(block, chunk);
+  });
+  func::FuncOp statistics =
+      define("combine", [&](Value inChunk, const Chunk &chunk) {
+        combine(inChunk, chunk);
+      });
+  func::FuncOp gradients, reduction;
+  if (shape.gradients) {
+    gradients = define("gradients", [&](Value slice, const Chunk &chunk) {
+      computeGradients(slice, chunk);
+    });
+    reduction = define("reduce", [&](Value inChunk, const Chunk &chunk) {
+      reduceInputGradient(inChunk, chunk);
+    });
+  }
+  for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+    int64_t count = std::min(plan.chunkPanels,
+                             plan.panels - chunk * plan.chunkPanels);
+    launch(logits, "logits", chunk, plan.blocks);
+    launch(statistics, "combine", chunk, count);
+    if (!shape.gradients)
+      continue;
+    launch(gradients, "gradients", chunk, plan.slices);
+    launch(reduction, "reduce", chunk, count);
+  }
+  launch(define("loss", [&](Value, const Chunk &) { sumLosses(); }), "loss", 0,
+         1);
+  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  code.sharedScratchBytes = plan.sharedSize * bytes;
+  code.scratchBytesPerWorker = plan.workerSize * bytes;
+  return code;
+}
+
+// An internal function of the buffers, the chunk and the range.
+func::FuncOp HeadWriter::define(StringRef name, Body body) {
+  builder.setInsertionPointToEnd(module.getBody());
+  SmallVector<Type> arguments = buffers;
+  arguments.append(5, builder.getIndexType());
+  auto function = func::FuncOp::create(builder, write.loc,
+                                       (symbol + "_" + name).str(),
+                                       builder.getFunctionType(arguments, {}));
+  function.setPrivate();
+  function->setAttr("llvm.linkage",
+                    LLVM::LinkageAttr::get(builder.getContext(),
+                                           LLVM::Linkage::Internal));
+  Block *entry = function.addEntryBlock();
+  builder.setInsertionPointToStart(entry);
+  size_t count = buffers.size();
+  x = entry->getArgument(0);
+  w = entry->getArgument(1);
+  labels = entry->getArgument(2);
+  loss = entry->getArgument(3);
+  if (shape.gradients) {
+    dx = entry->getArgument(4);
+    dw = entry->getArgument(5);
+  }
+  scratch = entry->getArgument(count - 1);
+  Chunk chunk{entry->getArgument(count), entry->getArgument(count + 1)};
+  workerBase = write.add(
+      write.mul(entry->getArgument(count + 4), plan.workerSize),
+      plan.sharedSize);
+  write.loop(entry->getArgument(count + 2), entry->getArgument(count + 3), 1,
+             [&](Value item) { body(item, chunk); });
+  func::ReturnOp::create(builder, write.loc);
+  return function;
+}
+
+void HeadWriter::launch(func::FuncOp function, StringRef name, int64_t chunk,
+                        int64_t items) {
+  std::string stageName =
+      (symbol + "_" + name + "_" + Twine(chunk)).str();
+  func::FuncOp stage = createStage(module, stageName, buffers);
+  builder.setInsertionPointToStart(&stage.front());
+  int64_t first = chunk * plan.chunkPanels;
+  SmallVector<Value> arguments(stage.getArguments().drop_back(3));
+  arguments.push_back(write.index(first));
+  arguments.push_back(
+      write.index(std::min(plan.chunkPanels, plan.panels - first)));
+  StageRange range = getRange(stage);
+  arguments.append({range.begin, range.end, range.worker});
+  func::CallOp::create(builder, write.loc, function, arguments);
+  func::ReturnOp::create(builder, write.loc);
+  code.stages.push_back({stageName, items});
+}
+
+Value HeadWriter::constant(double value, int64_t size) {
+  return arith::ConstantOp::create(
+      builder, write.loc,
+      DenseElementsAttr::get(write.vectorType(size),
+                             builder.getFloatAttr(shape.elementType, value)));
+}
+
+Value HeadWriter::blockEnd(Value block) {
+  return write.min(write.add(write.mul(block, plan.blockRows), plan.blockRows),
+                   write.index(shape.vocabulary));
+}
+
+Value HeadWriter::probabilityPanel(Value block, Value inChunk) {
+  Value number = write.add(write.mul(block, plan.chunkPanels), inChunk);
+  return write.add(write.mul(number, plan.blockRows * plan.lanes),
+                   plan.probabilities);
+}
+
+Value HeadWriter::statistics(int64_t part, Value block, Value inChunk) {
+  Value number = write.add(write.mul(block, plan.chunkPanels), inChunk);
+  return write.add(write.mul(number, plan.lanes), part);
+}
+
+// Whole tiles from `begin` to `end`, and the tail of `total` if `end` is there.
+void HeadWriter::forEachTile(Value begin, Value end, int64_t total,
+                             llvm::function_ref<void(Value, int64_t)> body) {
+  int64_t tail = total % plan.tile.rows;
+  Value wholeEnd = write.min(end, write.index(total - tail));
+  write.loop(begin, wholeEnd, plan.tile.rows,
+             [&](Value row) { body(row, plan.tile.rows); });
+  if (tail != 0)
+    write.branch(write.isBelow(wholeEnd, end),
+                 [&] { body(wholeEnd, tail); });
+}
+
+// Lanes of a panel that hold a token.
+void HeadWriter::forEachToken(Value panel,
+                              llvm::function_ref<void(Value, Value)> body) {
+  Value first = write.mul(panel, plan.lanes);
+  Value count = write.min(write.index(plan.lanes),
+                          write.sub(write.index(shape.tokens), first));
+  write.loop(write.index(0), count, 1, [&](Value lane) {
+    Value label = memref::LoadOp::create(builder, write.loc, labels,
+                                         write.add(first, lane));
+    // A negative label becomes larger than any vocabulary.
+    body(lane, arith::IndexCastOp::create(builder, write.loc,
+                                          builder.getIndexType(), label));
+  });
+}
+
+SmallVector<Value> HeadWriter::multiply(int64_t rows, int64_t columns,
+                                        const ScalarOperand &left,
+                                        const VectorOperand &right, Value depth,
+                                        int64_t depthFactor) {
+  int64_t vectors = llvm::divideCeil(columns, write.lanes);
+  SmallVector<Value> zeros(rows * vectors, write.zeros(write.lanes));
+  return emitTileProduct(write, rows, vectors, left, right, depth, depthFactor,
+                         zeros);
+}
+
+void HeadWriter::prefetchTile(int64_t rows, int64_t columns, Value buffer,
+                              Value place, int64_t stride) {
+  int64_t line = 64 * 8 / shape.elementType.getIntOrFloatBitWidth();
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < columns; j += line)
+      write.prefetch(buffer, write.add(place, i * stride + j));
+}
+
+// `addsTo` says at run time whether the tile is added to what is there.
+void HeadWriter::storeTile(ArrayRef<Value> sums, int64_t rows, int64_t columns,
+                           Value buffer, Value place, int64_t stride,
+                           Value addsTo) {
+  auto storeAll = [&](bool adds) {
+    for (auto [number, sum] : llvm::enumerate(sums)) {
+      int64_t vectors = sums.size() / rows;
+      int64_t i = number / vectors, j = number % vectors * write.lanes;
+      int64_t size = std::min(write.lanes, columns - j);
+      Value values = write.firstLanes(sum, size);
+      Value at = write.add(place, i * stride + j);
+      if (adds)
+        values = addFloat(values, write.load(buffer, at, size));
+      write.store(values, buffer, at);
+    }
+  };
+  if (!addsTo)
+    return storeAll(false);
+  write.branch(addsTo, [&] { storeAll(true); }, [&] { storeAll(false); });
+}
+
+// X^T for the logits, and X for dW, of one panel of tokens.
+void HeadWriter::packTokens(Value panel) {
+  int64_t width = shape.width, lanes = plan.lanes;
+  int64_t tail = shape.tokens % lanes;
+  auto pack = [&](int64_t tokens) {
+    Value from = write.mul(panel, lanes * width);
+    Value to = write.add(write.mul(panel, width * lanes), plan.transposed);
+    emitPackPanel(write, {x, from, 1, width}, write.index(width), width, tokens,
+                  lanes, scratch, to);
+    if (!shape.gradients)
+      return;
+    for (int64_t column = 0; column < width; column += lanes) {
+      Value rows = write.add(
+          write.mul(panel, lanes * lanes),
+          plan.columns + column / lanes * plan.panels * lanes * lanes);
+      emitPackPanel(write, {x, write.add(from, column), width, 1},
+                    write.index(tokens), tokens,
+                    std::min(lanes, width - column), lanes, scratch, rows);
+      write.loop(write.index(tokens * lanes), write.index(lanes * lanes), lanes,
+                 [&](Value row) {
+                   write.store(constant(0, lanes), scratch,
+                               write.add(rows, row));
+                 });
+    }
+  };
+  if (tail == 0)
+    return pack(lanes);
+  write.branch(
+      write.isEqual(panel, write.index(plan.panels - 1)), [&] { pack(tail); },
+      [&] { pack(lanes); });
+}
+
+void HeadWriter::computeLogits(Value block, const Chunk &chunk) {
+  Value rows = write.sub(blockEnd(block), write.mul(block, plan.blockRows));
+  write.loop(write.index(0), chunk.count, 1, [&](Value inChunk) {
+    Value panel = write.add(chunk.first, inChunk);
+    Value logits =
+        shape.gradients ? probabilityPanel(block, inChunk) : workerBase;
+    computeTiles(block, panel, logits);
+    takeLabelLogits(block, panel, inChunk, logits);
+    auto rowAt = [&](Value row) {
+      return write.add(logits, write.mul(row, plan.lanes));
+    };
+    Value maximum = write.fold(
+        write.index(1), rows, 1, write.load(scratch, logits, plan.lanes),
+        [&](Value row, Value carried) {
+          return maxFloat(write.load(scratch, rowAt(row), plan.lanes), carried);
+        });
+    Value sum = write.fold(
+        write.index(0), rows, 1, constant(0, plan.lanes),
+        [&](Value row, Value carried) {
+          Value logit = write.load(scratch, rowAt(row), plan.lanes);
+          Value power = exponential(subFloat(logit, maximum));
+          if (shape.gradients)
+            write.store(power, scratch, rowAt(row));
+          return addFloat(carried, power);
+        });
+    write.store(maximum, scratch, statistics(plan.maxima, block, inChunk));
+    write.store(sum, scratch, statistics(plan.factors, block, inChunk));
+  });
+}
+
+void HeadWriter::computeTiles(Value block, Value panel, Value logits) {
+  Value begin = write.mul(block, plan.blockRows);
+  VectorOperand right = {
+      scratch,
+      write.add(write.mul(panel, shape.width * plan.lanes), plan.transposed),
+      plan.lanes};
+  forEachTile(
+      begin, blockEnd(block), shape.vocabulary, [&](Value row, int64_t rows) {
+        ScalarOperand left = {w, write.mul(row, shape.width), shape.width, 1};
+        Value place = write.add(
+            logits, write.mul(write.sub(row, begin), plan.lanes));
+        storeTile(multiply(rows, plan.lanes, left, right,
+                           write.index(shape.width), shape.width),
+                  rows, plan.lanes, scratch, place, plan.lanes, Value());
+      });
+}
+
+void HeadWriter::takeLabelLogits(Value block, Value panel, Value inChunk,
+                                 Value logits) {
+  Value begin = write.mul(block, plan.blockRows);
+  Value rows = write.sub(blockEnd(block), begin);
+  forEachToken(panel, [&](Value lane, Value label) {
+    Value row = write.sub(label, begin);
+    write.branch(write.isBelow(row, rows), [&] {
+      Value from = write.add(write.add(logits, write.mul(row, plan.lanes)), lane);
+      Value to = write.add(write.mul(inChunk, plan.lanes), plan.labelLogits);
+      write.store(write.loadScalar(scratch, from), scratch,
+                  write.add(to, lane));
+    });
+  });
+}
+
+// Turns the sums of the blocks into the factors that make their powers
+// probabilities, and adds up the loss of the panel.
+void HeadWriter::combine(Value inChunk, const Chunk &chunk) {
+  Value zero = write.index(0), blocks = write.index(plan.blocks);
+  auto load = [&](int64_t part, Value block) {
+    return write.load(scratch, statistics(part, block, inChunk), plan.lanes);
+  };
+  Value maximum = write.fold(
+      write.index(1), blocks, 1, load(plan.maxima, zero),
+      [&](Value block, Value carried) {
+        return maxFloat(load(plan.maxima, block), carried);
+      });
+  Value sum = write.fold(
+      zero, blocks, 1, constant(0, plan.lanes),
+      [&](Value block, Value carried) {
+        Value power = exponential(subFloat(load(plan.maxima, block), maximum));
+        return addFloat(carried, mulFloat(load(plan.factors, block), power));
+      });
+  Value logSum =
+      addFloat(maximum, math::LogOp::create(builder, write.loc, sum));
+
+  Value panel = write.add(chunk.first, inChunk);
+  Value logits = write.add(write.mul(inChunk, plan.lanes), plan.labelLogits);
+  Value weights = write.add(write.mul(inChunk, plan.lanes), plan.weights);
+  Value lossPlace = write.add(panel, plan.losses);
+  write.store(subFloat(logSum, write.load(scratch, logits, plan.lanes)),
+              scratch, logits);
+  write.store(constant(0, plan.lanes), scratch, weights);
+  write.store(scalar(0), scratch, lossPlace);
+  forEachToken(panel, [&](Value lane, Value label) {
+    write.branch(write.isBelow(label, write.index(shape.vocabulary)), [&] {
+      write.store(scalar(1), scratch, write.add(weights, lane));
+      Value term = write.loadScalar(scratch, write.add(logits, lane));
+      write.store(addFloat(write.loadScalar(scratch, lossPlace), term), scratch,
+                  lossPlace);
+    });
+  });
+  if (!shape.gradients)
+    return;
+  Value weight = write.load(scratch, weights, plan.lanes);
+  write.loop(zero, blocks, 1, [&](Value block) {
+    Value power = exponential(subFloat(load(plan.maxima, block), logSum));
+    write.store(mulFloat(power, weight), scratch,
+                statistics(plan.factors, block, inChunk));
+  });
+}
+
+void HeadWriter::sumLosses() {
+  Value total = write.fold(
+      write.index(0), write.index(plan.panels), 1, scalar(0),
+      [&](Value panel, Value carried) {
+        return addFloat(carried, write.loadScalar(
+                                     scratch, write.add(panel, plan.losses)));
+      });
+  write.store(total, loss, write.index(0));
+}
+
+void HeadWriter::computeGradients(Value slice, const Chunk &chunk) {
+  Value begin = write.mul(slice, plan.sliceBlocks);
+  Value end =
+      write.min(write.add(begin, plan.sliceBlocks), write.index(plan.blocks));
+  write.loop(begin, end, 1, [&](Value block) {
+    packWeights(block);
+    write.loop(write.index(0), chunk.count, 1, [&](Value inChunk) {
+      scaleProbabilities(block, inChunk, chunk);
+      accumulateInputGradient(block, slice, inChunk);
+    });
+    computeWeightGradient(block, chunk);
+  });
+}
+
+// W^T of a block as panels [width / rows][row of W][rows]. As in packing A for
+// a product, a register is more than a row of a panel and the surplus is
+// overwritten by the next row.
+void HeadWriter::packWeights(Value block) {
+  int64_t rows = plan.tile.rows, wide = llvm::PowerOf2Ceil(rows);
+  Value begin = write.mul(block, plan.blockRows);
+  Value count = write.sub(blockEnd(block), begin);
+  int64_t wideTiles =
+      shape.width < wide ? 0 : (shape.width - wide) / rows + 1;
+  write.loop(write.index(0), count, 1, [&](Value row) {
+    Value from = write.mul(write.add(begin, row), shape.width);
+    Value to = write.add(workerBase, write.mul(row, rows));
+    auto copy = [&](Value tile, int64_t size) {
+      write.store(write.load(w, write.add(from, write.mul(tile, rows)), size),
+                  scratch,
+                  write.add(to, write.mul(tile, plan.leftPanelStride)));
+    };
+    write.loop(write.index(0), write.index(wideTiles), 1,
+               [&](Value tile) { copy(tile, wide); });
+    for (int64_t tile = wideTiles; tile * rows < shape.width; ++tile)
+      copy(write.index(tile), std::min(rows, shape.width - tile * rows));
+  });
+}
+
+void HeadWriter::scaleProbabilities(Value block, Value inChunk,
+                                    const Chunk &chunk) {
+  Value begin = write.mul(block, plan.blockRows);
+  Value rows = write.sub(blockEnd(block), begin);
+  Value panel = probabilityPanel(block, inChunk);
+  Value factor = write.load(scratch, statistics(plan.factors, block, inChunk),
+                            plan.lanes);
+  write.loop(write.index(0), rows, 1, [&](Value row) {
+    Value place = write.add(panel, write.mul(row, plan.lanes));
+    write.store(mulFloat(write.load(scratch, place, plan.lanes), factor),
+                scratch, place);
+  });
+  forEachToken(write.add(chunk.first, inChunk), [&](Value lane, Value label) {
+    Value row = write.sub(label, begin);
+    write.branch(write.isBelow(row, rows), [&] {
+      Value place = write.add(write.add(panel, write.mul(row, plan.lanes)), lane);
+      write.store(subFloat(write.loadScalar(scratch, place), scalar(1)),
+                  scratch, place);
+    });
+  });
+}
+
+// dX^T[d,t] += sum over the rows v of the block of W[v,d] P[v,t].
+void HeadWriter::accumulateInputGradient(Value block, Value slice,
+                                         Value inChunk) {
+  Value depth = write.sub(blockEnd(block), write.mul(block, plan.blockRows));
+  int64_t factor =
+      std::gcd(plan.blockRows, shape.vocabulary % plan.blockRows);
+  VectorOperand right = {scratch, probabilityPanel(block, inChunk), plan.lanes};
+  Value isFirst = write.isEqual(block, write.mul(slice, plan.sliceBlocks));
+  Value number = write.add(write.mul(slice, plan.chunkPanels), inChunk);
+  Value base = write.add(write.mul(number, shape.width * plan.lanes),
+                         plan.partials);
+  forEachTile(write.index(0), write.index(shape.width), shape.width,
+              [&](Value column, int64_t rows) {
+    Value tile = write.div(column, plan.tile.rows);
+    ScalarOperand left = {
+        scratch, write.add(workerBase, write.mul(tile, plan.leftPanelStride)),
+        1, plan.tile.rows};
+    Value place = write.add(base, write.mul(column, plan.lanes));
+    prefetchTile(rows, plan.lanes, scratch, place, plan.lanes);
+    storeTile(multiply(rows, plan.lanes, left, right, depth, factor), rows,
+              plan.lanes, scratch, place, plan.lanes, negate(isFirst));
+  });
+}
+
+// dW[v,d] = or += sum over the tokens t of the chunk of P[v,t] X[t,d].
+void HeadWriter::computeWeightGradient(Value block, const Chunk &chunk) {
+  Value begin = write.mul(block, plan.blockRows), end = blockEnd(block);
+  Value depth = write.mul(chunk.count, plan.lanes);
+  Value isLater = negate(write.isEqual(chunk.first, write.index(0)));
+  Value probabilities = probabilityPanel(block, write.index(0));
+  int64_t square = plan.lanes * plan.lanes;
+  auto emitColumn = [&](Value subBegin, Value subEnd, Value column,
+                        int64_t columns) {
+    Value panel = write.mul(write.div(column, plan.lanes), plan.panels * square);
+    VectorOperand right = {
+        scratch,
+        write.add(write.add(panel, write.mul(chunk.first, square)),
+                  plan.columns),
+        plan.lanes};
+    forEachTile(subBegin, subEnd, shape.vocabulary,
+                [&](Value row, int64_t rows) {
+      ScalarOperand left = {
+          scratch,
+          write.add(probabilities,
+                    write.mul(write.sub(row, begin), plan.lanes)),
+          plan.lanes, 1, plan.lanes, plan.blockRows * plan.lanes};
+      Value place = write.add(write.mul(row, shape.width), column);
+      prefetchTile(rows, columns, dw, place, shape.width);
+      storeTile(multiply(rows, columns, left, right, depth, plan.lanes), rows,
+                columns, dw, place, shape.width, isLater);
+    });
+  };
+  int64_t tail = shape.width % plan.lanes;
+  write.loop(begin, end, plan.subRows, [&](Value subBegin) {
+    Value subEnd = write.min(write.add(subBegin, plan.subRows), end);
+    write.loop(write.index(0), write.index(shape.width - tail), plan.lanes,
+               [&](Value column) {
+                 emitColumn(subBegin, subEnd, column, plan.lanes);
+               });
+    if (tail != 0)
+      emitColumn(subBegin, subEnd, write.index(shape.width - tail), tail);
+  });
+}
+
+// Adds the slices in order and turns the panel the right way round.
+void HeadWriter::reduceInputGradient(Value inChunk, const Chunk &chunk) {
+  int64_t width = shape.width, lanes = write.lanes;
+  int64_t sliceStride = plan.chunkPanels * width * plan.lanes;
+  Value token = write.mul(write.add(chunk.first, inChunk), plan.lanes);
+  Value base = write.add(write.mul(inChunk, width * plan.lanes), plan.partials);
+  auto emitSquare = [&](Value column, int64_t columns, int64_t group) {
+    SmallVector<Value> square;
+    for (int64_t i = 0; i < lanes; ++i) {
+      if (i >= columns) {
+        square.push_back(write.zeros(lanes));
+        continue;
+      }
+      Value place = write.add(
+          write.add(base, write.mul(column, plan.lanes)), i * plan.lanes + group);
+      square.push_back(write.fold(
+          write.index(0), write.index(plan.slices), 1, write.zeros(lanes),
+          [&](Value slice, Value carried) {
+            Value at = write.add(place, write.mul(slice, sliceStride));
+            return addFloat(carried, write.load(scratch, at, lanes));
+          }));
+    }
+    write.transpose(square);
+    for (int64_t i = 0; i < lanes; ++i) {
+      Value row = write.add(token, group + i);
+      auto storeRow = [&] {
+        write.store(write.firstLanes(square[i], columns), dx,
+                    write.add(write.mul(row, width), column));
+      };
+      if (shape.tokens % plan.lanes == 0)
+        storeRow();
+      else
+        write.branch(write.isBelow(row, write.index(shape.tokens)), storeRow);
+    }
+  };
+  int64_t tail = width % lanes;
+  for (int64_t group = 0; group < plan.lanes; group += lanes) {
+    write.loop(write.index(0), write.index(width - tail), lanes,
+               [&](Value column) { emitSquare(column, lanes, group); });
+    if (tail != 0)
+      emitSquare(write.index(width - tail), tail, group);
+  }
+}
+
+KernelCode emitHead(ModuleOp module, StringRef symbol, const HeadShape &shape,
+                    const CpuTarget &target) {
+  return HeadWriter(module, symbol, shape, target).emit();
+}
+
+} // namespace kiln::cpu

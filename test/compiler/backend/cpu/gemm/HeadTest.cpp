@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/backend/cpu/EmitHead.h"
+#include "test/compiler/backend/cpu/gemm/KernelRunner.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+
+using namespace kiln::cpu;
+using namespace mlir;
+
+namespace {
+
+struct Reference {
+  double loss = 0;
+  std::vector<double> dx, dw;
+};
+
+template <typename Element>
+Reference computeReference(int64_t tokens, int64_t width, int64_t vocabulary,
+                           const Element *x, const Element *w,
+                           const int32_t *labels) {
+  Reference result;
+  result.dx.resize(tokens * width);
+  result.dw.resize(vocabulary * width);
+  std::vector<double> logits(vocabulary);
+  for (int64_t t = 0; t < tokens; ++t) {
+    if (labels[t] < 0 || labels[t] >= vocabulary)
+      continue;
+    double maximum = -1e300, sum = 0;
+    for (int64_t v = 0; v < vocabulary; ++v) {
+      logits[v] = 0;
+      for (int64_t d = 0; d < width; ++d)
+        logits[v] += double(x[t * width + d]) * double(w[v * width + d]);
+      maximum = std::max(maximum, logits[v]);
+    }
+    for (double logit : logits)
+      sum += std::exp(logit - maximum);
+    double logSum = maximum + std::log(sum);
+    result.loss += logSum - logits[labels[t]];
+    for (int64_t v = 0; v < vocabulary; ++v) {
+      double p = std::exp(logits[v] - logSum) - (v == labels[t]);
+      for (int64_t d = 0; d < width; ++d) {
+        result.dx[t * width + d] += p * w[v * width + d];
+        result.dw[v * width + d] += p * x[t * width + d];
+      }
+    }
+  }
+  return result;
+}
+
+template <typename Element>
+void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
+           double scale = 1) {
+  SCOPED_TRACE(std::to_string(tokens) + "x" + std::to_string(width) + "x" +
+               std::to_string(vocabulary));
+  std::mt19937 random(5);
+  LoadedKernel kernel(
+      CpuTarget::host(), [&](ModuleOp module, const CpuTarget &cpu) {
+        Type type = Float32Type::get(module.getContext());
+        if (sizeof(Element) == 8)
+          type = Float64Type::get(module.getContext());
+        return emitHead(module, "head",
+                        {tokens, width, vocabulary, type, gradients}, cpu);
+      });
+  auto bytes = [](int64_t count) { return count * sizeof(Element); };
+  GuardedBuffer xBuffer(bytes(tokens * width)), wBuffer(bytes(vocabulary * width)),
+      labelBuffer(tokens * 4), lossBuffer(bytes(1)),
+      dxBuffer(bytes(tokens * width)), dwBuffer(bytes(vocabulary * width));
+  auto *x = static_cast<Element *>(xBuffer.data());
+  auto *w = static_cast<Element *>(wBuffer.data());
+  auto *labels = static_cast<int32_t *>(labelBuffer.data());
+  auto *loss = static_cast<Element *>(lossBuffer.data());
+  auto *dx = static_cast<Element *>(dxBuffer.data());
+  auto *dw = static_cast<Element *>(dwBuffer.data());
+  std::normal_distribution<double> normal;
+  for (int64_t i = 0; i < tokens * width; ++i)
+    x[i] = normal(random);
+  for (int64_t i = 0; i < vocabulary * width; ++i)
+    w[i] = scale * normal(random);
+  for (int64_t t = 0; t < tokens; ++t)
+    labels[t] = t % 7 == 3 ? -1 : int32_t(random() % vocabulary);
+  std::vector<void *> buffers = {x, w, labels, loss};
+  if (gradients)
+    buffers.insert(buffers.end(), {dx, dw});
+  kernel.run(buffers, 3);
+  Element firstLoss = *loss;
+  std::vector<Element> first(dx, dx + tokens * width);
+  kernel.run(buffers, 1);
+  EXPECT_EQ(std::memcmp(first.data(), dx, bytes(first.size())), 0)
+      << "dX depends on the number of workers";
+  EXPECT_EQ(firstLoss, *loss);
+
+  Reference reference =
+      computeReference(tokens, width, vocabulary, x, w, labels);
+  double tolerance = sizeof(Element) == 4 ? 2e-5 : 1e-12;
+  EXPECT_NEAR(*loss, reference.loss, tolerance * (1 + reference.loss));
+  if (!gradients)
+    return;
+  tolerance *= 1 + scale * std::sqrt(double(width));
+  for (int64_t i = 0; i < tokens * width; ++i)
+    ASSERT_NEAR(dx[i], reference.dx[i], tolerance) << "dX at " << i;
+  for (int64_t i = 0; i < vocabulary * width; ++i)
+    ASSERT_NEAR(dw[i], reference.dw[i], tolerance) << "dW at " << i;
+}
+
+TEST(Head, OddShapes) {
+  check<float>(1, 1, 1, true);
+  check<float>(5, 3, 7, true);
+  check<float>(33, 17, 50, true);
+  check<float>(64, 32, 384, true);
+  check<float>(47, 40, 1001, true);
+}
+
+// Both the tokens and the vocabulary are cut, with tails.
+TEST(Head, SeveralChunksAndSlices) { check<float>(1061, 24, 4003, true); }
+
+TEST(Head, DoublePrecision) {
+  check<double>(21, 19, 211, true);
+  check<double>(530, 6, 400, true);
+}
+
+TEST(Head, LossOnly) {
+  check<float>(33, 17, 50, false);
+  check<float>(530, 64, 1001, false);
+}
+
+// Logits of several hundred overflow unless the maximum is taken off.
+TEST(Head, LargeLogits) { check<float>(40, 64, 700, true, 30); }
+
+} // namespace
