@@ -75,6 +75,13 @@ Status TrainingLoop::prepare() {
                   session_.artifact().origin() +
                       ": holds no training settings, so it can be run but "
                       "not trained");
+  uint32_t devices = session_.index().device_programs()->size();
+  if (devices != 1)
+    return Status(Code::inputRejected,
+                  session_.artifact().origin() + ": compiled for " +
+                      std::to_string(devices) +
+                      " devices, this kiln trains on 1; compile again with "
+                      "devices.count=1");
   uint32_t number = session_.index().device_programs()->Get(0);
   program_ = session_.index().programs()->Get(number);
   executor_ = &session_.executors_[number];

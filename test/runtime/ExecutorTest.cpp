@@ -139,43 +139,60 @@ TEST(Executor, FlushesDenormalsOnEveryWorker) {
   EXPECT_EQ(_mm_getcsr() & 0x8040, before & 0x8040);
 }
 
-struct Shape {
+/// A batch of products, and where their elements lie.
+struct Product {
   bool transposeA, transposeB;
   int64_t m, n, k, batch, padding;
   float beta;
+
+  int64_t lda() const { return (transposeA ? m : k) + padding; }
+  int64_t ldb() const { return (transposeB ? k : n) + padding; }
+  int64_t ldc() const { return n + padding; }
+  int64_t strideA() const { return (transposeA ? k : m) * lda(); }
+  int64_t strideB() const { return (transposeB ? n : k) * ldb(); }
+  int64_t strideC() const { return m * ldc(); }
+  int64_t atA(int64_t i, int64_t row, int64_t inner) const {
+    return i * strideA() +
+           (transposeA ? inner * lda() + row : row * lda() + inner);
+  }
+  int64_t atB(int64_t i, int64_t inner, int64_t column) const {
+    return i * strideB() +
+           (transposeB ? column * ldb() + inner : inner * ldb() + column);
+  }
 };
 
-static void checkGemm(const Shape &s, unsigned threads) {
-  int64_t lda = (s.transposeA ? s.m : s.k) + s.padding;
-  int64_t ldb = (s.transposeB ? s.k : s.n) + s.padding;
-  int64_t ldc = s.n + s.padding;
-  int64_t strideA = (s.transposeA ? s.k : s.m) * lda;
-  int64_t strideB = (s.transposeB ? s.n : s.k) * ldb;
-  int64_t strideC = s.m * ldc;
+static IndexT gemmIndex(const Product &p, unsigned threads) {
   const uint64_t gap = 1 << 20;
-  IndexT index = emptyIndex(4 * gap, threads);
+  IndexT index = emptyIndex(3 * gap, threads);
   ProgramT &program = addProgram(index, "train");
-  addInput(program, "a", ElementType::f32, s.batch, {strideA}, 0, 0);
-  addInput(program, "b", ElementType::f32, s.batch, {strideB}, gap, gap);
-  addInput(program, "c", ElementType::f32, s.batch, {strideC}, 2 * gap,
+  auto samples = static_cast<uint64_t>(p.batch);
+  addInput(program, "a", ElementType::f32, samples, {p.strideA()}, 0, 0);
+  addInput(program, "b", ElementType::f32, samples, {p.strideB()}, gap, gap);
+  addInput(program, "c", ElementType::f32, samples, {p.strideC()}, 2 * gap,
            2 * gap);
-  addOutput(program, "c", ElementType::f32, {s.batch * strideC}, 2 * gap);
+  addOutput(program, "c", ElementType::f32, {p.batch * p.strideC()}, 2 * gap);
   GemmT &gemm = addGemm(program);
   *gemm.a = Place(0, 0);
   *gemm.b = Place(gap, 0);
   *gemm.c = Place(2 * gap, 0);
-  gemm.transpose_a = s.transposeA;
-  gemm.transpose_b = s.transposeB;
-  gemm.m = s.m, gemm.n = s.n, gemm.k = s.k;
-  gemm.lda = lda, gemm.ldb = ldb, gemm.ldc = ldc;
-  gemm.beta = s.beta;
-  gemm.batch = s.batch;
-  gemm.stride_a = strideA, gemm.stride_b = strideB, gemm.stride_c = strideC;
-  Session session = openSession(index);
+  gemm.transpose_a = p.transposeA;
+  gemm.transpose_b = p.transposeB;
+  gemm.m = p.m, gemm.n = p.n, gemm.k = p.k;
+  gemm.lda = p.lda(), gemm.ldb = p.ldb(), gemm.ldc = p.ldc();
+  gemm.beta = p.beta;
+  gemm.batch = p.batch;
+  gemm.stride_a = p.strideA();
+  gemm.stride_b = p.strideB();
+  gemm.stride_c = p.strideC();
+  return index;
+}
+
+static void checkGemm(const Product &p, unsigned threads) {
+  Session session = openSession(gemmIndex(p, threads));
   std::mt19937 random(1);
   std::uniform_real_distribution<float> uniform(-1, 1);
-  std::vector<float> a(s.batch * strideA), b(s.batch * strideB),
-      c(s.batch * strideC);
+  std::vector<float> a(p.batch * p.strideA()), b(p.batch * p.strideB()),
+      c(p.batch * p.strideC());
   for (std::vector<float> *values : {&a, &b, &c})
     for (float &value : *values)
       value = uniform(random);
@@ -184,19 +201,14 @@ static void checkGemm(const Shape &s, unsigned threads) {
   feed(session, "c", c);
   ASSERT_TRUE(session.run("train").ok());
   auto out = output<float>(session, "c", c.size());
-  for (int64_t i = 0; i < s.batch; ++i)
-    for (int64_t row = 0; row < s.m; ++row)
-      for (int64_t column = 0; column < ldc; ++column) {
-        size_t at = i * strideC + row * ldc + column;
-        double wanted = c[at];
-        if (column < s.n) {
-          wanted *= s.beta;
-          for (int64_t k = 0; k < s.k; ++k)
-            wanted += double(a[i * strideA + (s.transposeA ? k * lda + row
-                                                           : row * lda + k)]) *
-                      b[i * strideB +
-                        (s.transposeB ? column * ldb + k : k * ldb + column)];
-        }
+  for (int64_t i = 0; i < p.batch; ++i)
+    for (int64_t row = 0; row < p.m; ++row)
+      for (int64_t column = 0; column < p.ldc(); ++column) {
+        int64_t at = i * p.strideC() + row * p.ldc() + column;
+        bool isPadding = column >= p.n; // Must stay as it was.
+        double wanted = isPadding ? c[at] : p.beta * c[at];
+        for (int64_t k = 0; !isPadding && k < p.k; ++k)
+          wanted += double(a[p.atA(i, row, k)]) * b[p.atB(i, k, column)];
         ASSERT_NEAR(out[at], wanted, 1e-4) << row << "," << column;
       }
 }

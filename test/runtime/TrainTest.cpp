@@ -170,6 +170,9 @@ TEST(Train, ReportsBadDataAndSettings) {
   index = sampleTraining(text.path(), 8, 8);
   index.training.reset();
   EXPECT_EQ(train(index).status.code(), Code::inputRejected);
+  index = sampleTraining(text.path(), 8, 8);
+  index.device_programs = {0, 0};
+  EXPECT_EQ(train(index).status.code(), Code::inputRejected);
   Session session = openSession(sampleTraining(text.path(), 8, 8), kernels());
   TrainOptions options;
   options.lossesPath = "/nonexistent/losses";
