@@ -27,8 +27,9 @@ namespace {
 constexpr int64_t kEnoughItems = 16;
 
 struct Forward {
-  Forward(const AttentionShape &shape, const CpuTarget &target)
-      : shape(shape), layout(shape, target, /*strips=*/1),
+  Forward(StringRef symbol, const AttentionShape &shape,
+          const CpuTarget &target)
+      : symbol(symbol), shape(shape), layout(shape, target, /*strips=*/1),
         plan(shape.elementType.getIntOrFloatBitWidth() / 8) {
     keys = plan.take(layout.panels * layout.panelRows * layout.panelColumns);
     values = plan.take(shape.sequence * layout.widthStride);
@@ -49,12 +50,16 @@ struct Forward {
                  const QueryBlock &block, Place queriesIn, Place out,
                  Place logSumExp);
   void emitSoftmax(VectorBuilder &code, AttentionBlocks &steps,
-                   const QueryBlock &block, Value row);
-  void emitLogSumExp(VectorBuilder &code, const QueryBlock &block, Place out);
+                   const QueryBlock &block, ArrayRef<Place> places, Value row);
+  void emitLogSumExp(VectorBuilder &code, const QueryBlock &block,
+                     ArrayRef<Place> places, Place out);
+  void emitResult(VectorBuilder &code, const QueryBlock &block, Place result,
+                  Place sums, Place out);
   Place at(VectorBuilder &code, int64_t part) {
     return code.offset(scratch, part);
   }
 
+  std::string symbol;
   AttentionShape shape;
   AttentionLayout layout;
   ScratchPlan plan;
@@ -66,9 +71,9 @@ struct Forward {
 } // namespace
 
 void Forward::emitSoftmax(VectorBuilder &code, AttentionBlocks &steps,
-                          const QueryBlock &block, Value row) {
-  Place line =
-      code.offset(at(code, scores), code.multiply(row, layout.scoreStride));
+                          const QueryBlock &block, ArrayRef<Place> places,
+                          Value row) {
+  Place line = code.offset(places[0], code.multiply(row, layout.scoreStride));
   Value lowest = code.splat(-std::numeric_limits<double>::infinity());
   Value maximum =
       steps
@@ -98,17 +103,17 @@ void Forward::emitSoftmax(VectorBuilder &code, AttentionBlocks &steps,
                       })
           .front();
   steps.clearHidden(block, row, {line});
-  code.storeFirst(maximum, code.offset(at(code, maxima), row));
-  code.storeFirst(code.sumLanes(sum), code.offset(at(code, sums), row));
+  code.storeFirst(maximum, code.offset(places[1], row));
+  code.storeFirst(code.sumLanes(sum), code.offset(places[2], row));
 }
 
 // Logarithms are taken for whole vectors of rows; one at a time they would
 // cost a tenth of the kernel at short sequences.
 void Forward::emitLogSumExp(VectorBuilder &code, const QueryBlock &block,
-                            Place out) {
+                            ArrayRef<Place> places, Place out) {
   code.loop(code.index(0), block.rows, layout.lanes, [&](Value row) {
-    Value maximum = code.load(code.offset(at(code, maxima), row));
-    Value sum = code.load(code.offset(at(code, sums), row));
+    Value maximum = code.load(code.offset(places[1], row));
+    Value sum = code.load(code.offset(places[2], row));
     Value result = code.multiplyFloat(code.addFloat(maximum, code.log2(sum)),
                                       code.splat(std::log(2.0)));
     code.storeMasked(result, code.offset(code.offset(out, block.first), row),
@@ -116,33 +121,48 @@ void Forward::emitLogSumExp(VectorBuilder &code, const QueryBlock &block,
   });
 }
 
-void Forward::emitBlock(VectorBuilder &code, AttentionBlocks &steps,
-                        const QueryBlock &block, Place queriesIn, Place out,
-                        Place logSumExp) {
+void Forward::emitResult(VectorBuilder &code, const QueryBlock &block,
+                         Place result, Place sums, Place out) {
   int64_t outStride = shape.heads * shape.headWidth;
-  Value factor = code.splat(shape.scale / std::log(2.0));
-  steps.packRows(queriesIn, 3 * outStride, at(code, queries), block.first,
-                 code.multiply(block.tiles, layout.rowTile), factor);
-  steps.multiplyPanels(block, at(code, queries), at(code, keys),
-                       at(code, scores));
-  code.loop(code.index(0), block.rows, 1,
-            [&](Value row) { emitSoftmax(code, steps, block, row); });
-  steps.multiplyScores(block, at(code, scores), at(code, values),
-                       at(code, result));
   code.loop(code.index(0), block.rows, 1, [&](Value row) {
-    Value sum = code.splat(code.loadScalar(code.offset(at(code, sums), row)));
+    Value sum = code.splat(code.loadScalar(code.offset(sums, row)));
     Value inverse = code.divideFloat(code.splat(1.0), sum);
     Place target =
         code.offset(out, code.multiply(code.add(block.first, row), outStride));
     code.copyRowExactly(
-        code.offset(at(code, result), code.multiply(row, layout.widthStride)),
-        target, shape.headWidth, inverse);
+        code.offset(result, code.multiply(row, layout.widthStride)), target,
+        shape.headWidth, inverse);
   });
-  emitLogSumExp(code, block, logSumExp);
+}
+
+void Forward::emitBlock(VectorBuilder &code, AttentionBlocks &steps,
+                        const QueryBlock &block, Place queriesIn, Place out,
+                        Place logSumExp) {
+  steps.packRows(queriesIn, 3 * shape.heads * shape.headWidth,
+                 at(code, queries), block.first,
+                 code.multiply(block.tiles, layout.rowTile),
+                 shape.scale / std::log(2.0));
+  steps.multiplyPanels(block, at(code, queries), at(code, keys),
+                       at(code, scores));
+  steps.callStep(
+      "softmax", block,
+      {at(code, scores), at(code, maxima), at(code, sums), logSumExp},
+      [&](const QueryBlock &inner, ArrayRef<Place> places) {
+        code.loop(code.index(0), inner.rows, 1, [&](Value row) {
+          emitSoftmax(code, steps, inner, places, row);
+        });
+        emitLogSumExp(code, inner, places, places[3]);
+      });
+  steps.multiplyScores(block, at(code, scores), at(code, values),
+                       at(code, result));
+  steps.callStep("result", block, {at(code, result), at(code, sums), out},
+                 [&](const QueryBlock &inner, ArrayRef<Place> places) {
+                   emitResult(code, inner, places[0], places[1], places[2]);
+                 });
 }
 
 void Forward::emitItem(VectorBuilder &code, func::FuncOp stage, Value item) {
-  AttentionBlocks steps(code, shape, layout);
+  AttentionBlocks steps(code, symbol, shape, layout);
   int64_t rowStride = shape.heads * shape.headWidth;
   Value pair = code.divide(item, groupsPerPair);
   Value group = code.remainder(item, groupsPerPair);
@@ -171,10 +191,10 @@ void Forward::emitItem(VectorBuilder &code, func::FuncOp stage, Value item) {
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(ifNew.thenBlock());
     steps.packTransposed(code.offset(in, rowStride), 3 * rowStride,
-                         at(code, keys), {});
+                         at(code, keys), 1.0);
     steps.packRows(code.offset(in, 2 * rowStride), 3 * rowStride,
                    at(code, values), code.index(0), code.index(shape.sequence),
-                   {});
+                   1.0);
   }
   Value begin = code.multiply(group, blocksPerGroup);
   Value end =
@@ -188,7 +208,7 @@ void Forward::emitItem(VectorBuilder &code, func::FuncOp stage, Value item) {
 
 KernelCode emitAttention(ModuleOp module, StringRef symbol,
                          const AttentionShape &shape, const CpuTarget &target) {
-  Forward forward(shape, target);
+  Forward forward(symbol, shape, target);
   int64_t elements =
       shape.batch * shape.sequence * shape.heads * shape.headWidth;
   int64_t scratchElements = forward.plan.getElements();

@@ -89,18 +89,59 @@ Value AttentionBlocks::getKeyLimit(const QueryBlock &block) {
   return code.minimum(block.keyEnd, code.add(block.first, block.rows));
 }
 
-void AttentionBlocks::packRows(Place source, int64_t sourceStride, Place target,
-                               Value first, Value count, Value factor) {
-  code.loop(code.index(0), count, 1, [&](Value row) {
-    Value from =
-        code.minimum(code.add(first, row), code.index(shape.sequence - 1));
-    code.copyRow(code.offset(source, code.multiply(from, sourceStride)),
-                 code.offset(target, code.multiply(row, layout.widthStride)),
-                 shape.headWidth, layout.widthTiles * layout.widthTile, factor);
+void AttentionBlocks::callStep(StringRef name, const QueryBlock &block,
+                               ArrayRef<Place> places, StepBody body) {
+  SmallVector<Value> arguments = {block.first, block.rows, block.tiles,
+                                  block.keyBegin, block.keyEnd};
+  for (Place place : places)
+    arguments.append({place.buffer, place.index});
+  code.call(symbol + "_" + name.str(), arguments, [&](ValueRange values) {
+    QueryBlock inner = {values[0], values[1], values[2], values[3], values[4]};
+    SmallVector<Place> innerPlaces;
+    for (size_t index = 5; index < values.size(); index += 2)
+      innerPlaces.push_back({values[index], values[index + 1]});
+    body(inner, innerPlaces);
   });
 }
 
+// Functions are shared only between sources of one type and one stride.
+static std::string nameOf(StringRef step, Place place, int64_t stride) {
+  auto type = cast<MemRefType>(place.buffer.getType());
+  return (step + "_" + Twine(type.getDimSize(0)) + "_" + Twine(stride)).str();
+}
+
+void AttentionBlocks::packRows(Place source, int64_t sourceStride, Place target,
+                               Value first, Value count, double factor) {
+  code.call(nameOf(symbol + "_pack", source, sourceStride),
+            {source.buffer, source.index, target.buffer, target.index, first,
+             count, code.constant(factor)},
+            [&](ValueRange values) {
+              Place from = {values[0], values[1]}, to = {values[2], values[3]};
+              Value scale = code.splat(values[6]);
+              code.loop(code.index(0), values[5], 1, [&](Value row) {
+                Value taken = code.minimum(code.add(values[4], row),
+                                           code.index(shape.sequence - 1));
+                code.copyRow(
+                    code.offset(from, code.multiply(taken, sourceStride)),
+                    code.offset(to, code.multiply(row, layout.widthStride)),
+                    shape.headWidth, layout.widthTiles * layout.widthTile,
+                    scale);
+              });
+            });
+}
+
 void AttentionBlocks::packTransposed(Place source, int64_t sourceStride,
+                                     Place target, double factor) {
+  code.call(nameOf(symbol + "_transpose", source, sourceStride),
+            {source.buffer, source.index, target.buffer, target.index,
+             code.constant(factor)},
+            [&](ValueRange values) {
+              emitTransposed({values[0], values[1]}, sourceStride,
+                             {values[2], values[3]}, code.splat(values[4]));
+            });
+}
+
+void AttentionBlocks::emitTransposed(Place source, int64_t sourceStride,
                                      Place target, Value factor) {
   int64_t lanes = layout.lanes, width = shape.headWidth;
   auto packSquare = [&](Value group, Value column, Value mask) {
@@ -111,7 +152,7 @@ void AttentionBlocks::packTransposed(Place source, int64_t sourceStride,
       Place place = code.offset(
           code.offset(source, code.multiply(from, sourceStride)), column);
       Value value = mask ? code.loadMasked(place, mask) : code.load(place);
-      rows.push_back(factor ? code.multiplyFloat(value, factor) : value);
+      rows.push_back(code.multiplyFloat(value, factor));
     }
     code.transpose(rows);
     Value panel = code.divide(group, layout.scoreVectors);
@@ -137,18 +178,47 @@ void AttentionBlocks::packTransposed(Place source, int64_t sourceStride,
 }
 
 void AttentionBlocks::writeRows(Place source, Place target,
-                                int64_t targetStride, Value rows,
-                                Value factor) {
-  code.loop(code.index(0), rows, 1, [&](Value row) {
-    code.copyRowExactly(
-        code.offset(source, code.multiply(row, layout.widthStride)),
-        code.offset(target, code.multiply(row, targetStride)), shape.headWidth,
-        factor);
-  });
+                                int64_t targetStride, Value rows) {
+  code.call(nameOf(symbol + "_write", target, targetStride),
+            {source.buffer, source.index, target.buffer, target.index, rows},
+            [&](ValueRange values) {
+              Place from = {values[0], values[1]}, to = {values[2], values[3]};
+              code.loop(code.index(0), values[4], 1, [&](Value row) {
+                code.copyRowExactly(
+                    code.offset(from, code.multiply(row, layout.widthStride)),
+                    code.offset(to, code.multiply(row, targetStride)),
+                    shape.headWidth, {});
+              });
+            });
 }
 
 void AttentionBlocks::multiplyPanels(const QueryBlock &block, Place left,
                                      Place panels, Place scores) {
+  callStep("panels", block, {left, panels, scores},
+           [&](const QueryBlock &inner, ArrayRef<Place> places) {
+             emitPanels(inner, places[0], places[1], places[2]);
+           });
+}
+
+void AttentionBlocks::multiplyScores(const QueryBlock &block, Place scores,
+                                     Place right, Place target) {
+  callStep("scores", block, {scores, right, target},
+           [&](const QueryBlock &inner, ArrayRef<Place> places) {
+             emitScores(inner, places[0], places[1], places[2]);
+           });
+}
+
+void AttentionBlocks::multiplyScoresTransposed(const QueryBlock &block,
+                                               Place scores, Place right,
+                                               Place target) {
+  callStep("scores_transposed", block, {scores, right, target},
+           [&](const QueryBlock &inner, ArrayRef<Place> places) {
+             emitScoresTransposed(inner, places[0], places[1], places[2]);
+           });
+}
+
+void AttentionBlocks::emitPanels(const QueryBlock &block, Place left,
+                                 Place panels, Place scores) {
   Value begin = code.divide(block.keyBegin, layout.panelColumns);
   Value end = code.divideUp(getKeyLimit(block), layout.panelColumns);
   code.loop(begin, end, 1, [&](Value panel) {
@@ -175,8 +245,8 @@ void AttentionBlocks::multiplyPanels(const QueryBlock &block, Place left,
   });
 }
 
-void AttentionBlocks::multiplyScores(const QueryBlock &block, Place scores,
-                                     Place right, Place target) {
+void AttentionBlocks::emitScores(const QueryBlock &block, Place scores,
+                                 Place right, Place target) {
   code.loop(code.index(0), code.index(layout.widthTiles), 1, [&](Value column) {
     Value shift = code.multiply(column, layout.widthTile);
     code.loop(code.index(0), block.tiles, 1, [&](Value tile) {
@@ -197,9 +267,9 @@ void AttentionBlocks::multiplyScores(const QueryBlock &block, Place scores,
   });
 }
 
-void AttentionBlocks::multiplyScoresTransposed(const QueryBlock &block,
-                                               Place scores, Place right,
-                                               Place target) {
+void AttentionBlocks::emitScoresTransposed(const QueryBlock &block,
+                                           Place scores, Place right,
+                                           Place target) {
   Value begin = code.divide(block.keyBegin, layout.rowTile);
   Value end = code.divideUp(getKeyLimit(block), layout.rowTile);
   code.loop(begin, end, 1, [&](Value tile) {

@@ -47,26 +47,33 @@ struct QueryBlock {
   mlir::Value keyBegin, keyEnd;
 };
 
-/// The steps that attention and its gradient share.
+/// The steps that attention and its gradient share. Each step is a function of
+/// its own, whose name begins with the symbol of the kernel.
 class AttentionBlocks {
 public:
-  AttentionBlocks(VectorBuilder &code, const AttentionShape &shape,
-                  const AttentionLayout &layout)
-      : code(code), shape(shape), layout(layout) {}
+  AttentionBlocks(VectorBuilder &code, llvm::StringRef symbol,
+                  const AttentionShape &shape, const AttentionLayout &layout)
+      : code(code), symbol(symbol), shape(shape), layout(layout) {}
 
   QueryBlock getBlock(mlir::Value number, mlir::Value keyBegin,
                       mlir::Value keyEnd);
 
+  /// Emits a step as a function. Its body sees only what it is given.
+  using StepBody =
+      llvm::function_ref<void(const QueryBlock &, llvm::ArrayRef<Place>)>;
+  void callStep(llvm::StringRef name, const QueryBlock &block,
+                llvm::ArrayRef<Place> places, StepBody body);
+
   /// Copies rows [first, first + count) times `factor`. Rows past the
   /// sequence repeat its last one, so padding holds ordinary numbers.
   void packRows(Place source, int64_t sourceStride, Place target,
-                mlir::Value first, mlir::Value count, mlir::Value factor);
-  /// Writes all rows, transposed, as panels of `panelColumns` columns.
+                mlir::Value first, mlir::Value count, double factor);
+  /// Writes all rows times `factor`, transposed, as panels of `panelColumns`.
   void packTransposed(Place source, int64_t sourceStride, Place target,
-                      mlir::Value factor);
-  /// target[row] = source[row] * factor for `rows` rows, exactly.
+                      double factor);
+  /// Writes `rows` rows of the exact width.
   void writeRows(Place source, Place target, int64_t targetStride,
-                 mlir::Value rows, mlir::Value factor);
+                 mlir::Value rows);
 
   /// scores = left * panels, for the tiles that hold a visible key.
   void multiplyPanels(const QueryBlock &block, Place left, Place panels,
@@ -96,8 +103,17 @@ public:
 
 private:
   mlir::Value getKeyLimit(const QueryBlock &block);
+  void emitTransposed(Place source, int64_t sourceStride, Place target,
+                      mlir::Value factor);
+  void emitPanels(const QueryBlock &block, Place left, Place panels,
+                  Place scores);
+  void emitScores(const QueryBlock &block, Place scores, Place right,
+                  Place target);
+  void emitScoresTransposed(const QueryBlock &block, Place scores, Place right,
+                            Place target);
 
   VectorBuilder &code;
+  std::string symbol;
   const AttentionShape &shape;
   const AttentionLayout &layout;
 };

@@ -30,8 +30,9 @@ struct Part {
 };
 
 struct Backward {
-  Backward(const AttentionShape &shape, const CpuTarget &target)
-      : shape(shape), layout(shape, target, /*strips=*/2),
+  Backward(StringRef symbol, const AttentionShape &shape,
+           const CpuTarget &target)
+      : symbol(symbol), shape(shape), layout(shape, target, /*strips=*/2),
         plan(shape.elementType.getIntOrFloatBitWidth() / 8) {
     int64_t panelElements =
         layout.panels * layout.panelRows * layout.panelColumns;
@@ -57,12 +58,16 @@ struct Backward {
   void emitBlock(VectorBuilder &code, AttentionBlocks &steps,
                  const QueryBlock &block, Part part);
   void emitScoreGradient(VectorBuilder &code, AttentionBlocks &steps,
-                         const QueryBlock &block, Value row);
+                         const QueryBlock &block, ArrayRef<Place> places,
+                         Value row);
+  void emitDeltas(VectorBuilder &code, const QueryBlock &block,
+                  ArrayRef<Place> places);
   Place at(VectorBuilder &code, int64_t partBegin) {
     return code.offset(scratch, partBegin);
   }
   int64_t rowStride() const { return shape.heads * shape.headWidth; }
 
+  std::string symbol;
   AttentionShape shape;
   AttentionLayout layout;
   ScratchPlan plan;
@@ -74,14 +79,15 @@ struct Backward {
 } // namespace
 
 void Backward::emitScoreGradient(VectorBuilder &code, AttentionBlocks &steps,
-                                 const QueryBlock &block, Value row) {
+                                 const QueryBlock &block,
+                                 ArrayRef<Place> places, Value row) {
   Value start = code.multiply(row, layout.scoreStride);
-  Place scoreLine = code.offset(at(code, scores), start);
-  Place gradientLine = code.offset(at(code, scoreGradient), start);
-  Value delta = code.splat(code.loadScalar(code.offset(at(code, deltas), row)));
+  Place scoreLine = code.offset(places[0], start);
+  Place gradientLine = code.offset(places[1], start);
+  Value delta = code.splat(code.loadScalar(code.offset(places[2], row)));
   Value base =
       code.multiplyFloat(code.splat(code.loadScalar(code.offset(
-                             code.offset(logSumExp, block.first), row))),
+                             code.offset(places[3], block.first), row))),
                          code.splat(1.0 / std::log(2.0)));
   steps.forVisible(block, row, {}, [&](Value column, Value mask, ValueRange) {
     Place scorePlace = code.offset(scoreLine, column);
@@ -100,26 +106,39 @@ void Backward::emitScoreGradient(VectorBuilder &code, AttentionBlocks &steps,
   steps.clearHidden(block, row, {scoreLine, gradientLine});
 }
 
+void Backward::emitDeltas(VectorBuilder &code, const QueryBlock &block,
+                          ArrayRef<Place> places) {
+  code.loop(code.index(0), block.rows, 1, [&](Value row) {
+    Value shift = code.multiply(code.add(block.first, row), rowStride());
+    Value delta = code.dotRows(code.offset(places[0], shift),
+                               code.offset(places[1], shift), shape.headWidth);
+    code.storeFirst(delta, code.offset(places[2], row));
+  });
+}
+
 void Backward::emitBlock(VectorBuilder &code, AttentionBlocks &steps,
                          const QueryBlock &block, Part part) {
   Value padded = code.multiply(block.tiles, layout.rowTile);
   steps.packRows(in, 3 * rowStride(), at(code, queries), block.first, padded,
-                 code.splat(shape.scale));
+                 shape.scale);
   steps.packRows(outGradientIn, rowStride(), at(code, outGradient), block.first,
-                 padded, {});
-  code.loop(code.index(0), block.rows, 1, [&](Value row) {
-    Value shift = code.multiply(code.add(block.first, row), rowStride());
-    Value delta =
-        code.dotRows(code.offset(out, shift), code.offset(outGradientIn, shift),
-                     shape.headWidth);
-    code.storeFirst(delta, code.offset(at(code, deltas), row));
-  });
+                 padded, 1.0);
+  steps.callStep("deltas", block, {out, outGradientIn, at(code, deltas)},
+                 [&](const QueryBlock &inner, ArrayRef<Place> places) {
+                   emitDeltas(code, inner, places);
+                 });
   steps.multiplyPanels(block, at(code, queries), at(code, keysTransposed),
                        at(code, scores));
   steps.multiplyPanels(block, at(code, outGradient), at(code, valuesTransposed),
                        at(code, scoreGradient));
-  code.loop(code.index(0), block.rows, 1,
-            [&](Value row) { emitScoreGradient(code, steps, block, row); });
+  steps.callStep(
+      "score_gradient", block,
+      {at(code, scores), at(code, scoreGradient), at(code, deltas), logSumExp},
+      [&](const QueryBlock &inner, ArrayRef<Place> places) {
+        code.loop(code.index(0), inner.rows, 1, [&](Value row) {
+          emitScoreGradient(code, steps, inner, places, row);
+        });
+      });
   if (part.hasKeys) {
     steps.multiplyScoresTransposed(block, at(code, scores),
                                    at(code, outGradient),
@@ -134,7 +153,7 @@ void Backward::emitBlock(VectorBuilder &code, AttentionBlocks &steps,
   steps.writeRows(
       at(code, queryGradient),
       code.offset(gradient, code.multiply(block.first, 3 * rowStride())),
-      3 * rowStride(), block.rows, {});
+      3 * rowStride(), block.rows);
 }
 
 void Backward::findPair(VectorBuilder &code, func::FuncOp stage, Value pair) {
@@ -155,21 +174,21 @@ void Backward::findPair(VectorBuilder &code, func::FuncOp stage, Value pair) {
 // A group is of queries where the stage writes their gradient, else of keys.
 void Backward::emitItem(VectorBuilder &code, Value group, Part part,
                         int64_t groupSize) {
-  AttentionBlocks steps(code, shape, layout);
+  AttentionBlocks steps(code, symbol, shape, layout);
   Value sequence = code.index(shape.sequence), zero = code.index(0);
   Value begin = code.multiply(group, groupSize);
   Value end = code.minimum(code.add(begin, groupSize), sequence);
   Place keysIn = code.offset(in, rowStride());
   Place valuesIn = code.offset(in, 2 * rowStride());
   steps.packTransposed(keysIn, 3 * rowStride(), at(code, keysTransposed),
-                       code.splat(1.0 / std::log(2.0)));
+                       1.0 / std::log(2.0));
   steps.packTransposed(valuesIn, 3 * rowStride(), at(code, valuesTransposed),
-                       {});
+                       1.0);
   Value keyBegin = zero, keyEnd = sequence;
   Value firstBlock = zero, endBlock = code.index(layout.blocks);
   if (part.hasQueries) {
     steps.packRows(keysIn, 3 * rowStride(), at(code, keys), zero, sequence,
-                   code.splat(shape.scale));
+                   shape.scale);
     firstBlock = code.divide(begin, layout.blockRows);
     endBlock = code.divideUp(end, layout.blockRows);
   } else {
@@ -195,7 +214,7 @@ void Backward::emitItem(VectorBuilder &code, Value group, Part part,
                                 code.multiply(keyBegin, layout.widthStride)),
                     code.offset(code.offset(gradient, slot * rowStride()),
                                 code.multiply(keyBegin, 3 * rowStride())),
-                    3 * rowStride(), code.subtract(keyEnd, keyBegin), {});
+                    3 * rowStride(), code.subtract(keyEnd, keyBegin));
 }
 
 void Backward::emitStage(ModuleOp module, StringRef symbol, Part part,
@@ -223,7 +242,7 @@ void Backward::emitStage(ModuleOp module, StringRef symbol, Part part,
 KernelCode emitAttentionGradient(ModuleOp module, StringRef symbol,
                                  const AttentionShape &shape,
                                  const CpuTarget &target) {
-  Backward backward(shape, target);
+  Backward backward(symbol, shape, target);
   const AttentionLayout &layout = backward.layout;
   KernelCode kernel;
   kernel.scratchBytesPerWorker = backward.plan.getElements() *

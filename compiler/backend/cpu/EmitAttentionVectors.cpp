@@ -2,6 +2,7 @@
 #include "compiler/backend/cpu/EmitAttentionVectors.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -90,6 +91,36 @@ SmallVector<Value> VectorBuilder::loop(Value begin, Value end, int64_t step,
   return SmallVector<Value>(forOp.getResults());
 }
 
+void VectorBuilder::call(StringRef name, ValueRange arguments,
+                         function_ref<void(ValueRange)> body) {
+  Operation *parent = builder.getInsertionBlock()->getParentOp();
+  auto caller = isa<func::FuncOp>(parent)
+                    ? cast<func::FuncOp>(parent)
+                    : parent->getParentOfType<func::FuncOp>();
+  auto module = caller->getParentOfType<ModuleOp>();
+  auto function = module.lookupSymbol<func::FuncOp>(name);
+  if (!function) {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPoint(caller);
+    function = func::FuncOp::create(
+        builder, loc, name,
+        builder.getFunctionType(arguments.getTypes(), TypeRange()));
+    function.setPrivate();
+    function->setAttr(
+        "llvm.linkage",
+        LLVM::LinkageAttr::get(builder.getContext(), LLVM::Linkage::Internal));
+    builder.setInsertionPointToStart(function.addEntryBlock());
+    body(function.getArguments());
+    func::ReturnOp::create(builder, loc);
+  }
+  auto call = func::CallOp::create(builder, loc, function, arguments);
+  call.setNoInline(true);
+}
+
+Value VectorBuilder::constant(double value) {
+  return arith::ConstantOp::create(builder, loc,
+                                   FloatAttr::get(element, value));
+}
 Value VectorBuilder::splat(double value) {
   auto attribute =
       DenseElementsAttr::get(vectorType, FloatAttr::get(element, value));

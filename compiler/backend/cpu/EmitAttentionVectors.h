@@ -52,6 +52,13 @@ public:
                                       int64_t step, mlir::ValueRange carried,
                                       CarryingBody body);
 
+  /// Emits `body` once per module as a function of its own, and calls it. The
+  /// body sees its arguments only. LLVM takes time more than linear in the size
+  /// of a nest of loops: a kernel in pieces compiles in half the time.
+  void call(llvm::StringRef name, mlir::ValueRange arguments,
+            llvm::function_ref<void(mlir::ValueRange)> body);
+
+  mlir::Value constant(double value);
   mlir::Value splat(double value);
   mlir::Value splat(mlir::Value scalar);
   mlir::Value loadScalar(Place place);
@@ -81,7 +88,7 @@ public:
   mlir::Value largestLane(mlir::Value vector);
 
   /// target = source * factor over `width` elements; the target is written to
-  /// `paddedWidth`, with zeros. A null factor copies.
+  /// `paddedWidth`, with zeros.
   void copyRow(Place source, Place target, int64_t width, int64_t paddedWidth,
                mlir::Value factor);
   /// The same into a target that ends at `width`.
