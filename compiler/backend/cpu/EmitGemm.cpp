@@ -177,6 +177,7 @@ private:
 } // namespace
 
 void GemmWriter::emit() {
+  write.enter(*write.builder.getInsertionBlock());
   rightBase = write.mul(range.worker, plan.scratchSize);
   leftBase = write.add(rightBase, plan.rightSize);
   write.loop(range.begin, range.end, 1, [&](Value item) {
@@ -409,6 +410,7 @@ KernelCode emitGemm(ModuleOp module, StringRef symbol, const GemmShape &shape,
   buffers.append(extra.begin(), extra.end());
   buffers.push_back(flat(plan.scratchSize * kMaxWorkers));
   func::FuncOp stage = createStage(module, symbol, buffers);
+  markVectorised(stage);
   OpBuilder builder = OpBuilder::atBlockBegin(&stage.front());
   GemmWriter(builder, stage, shape, plan, target, epilogue).emit();
   KernelCode code;

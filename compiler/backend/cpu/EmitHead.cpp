@@ -256,12 +256,14 @@ func::FuncOp HeadWriter::define(StringRef name, Body body) {
   auto function = func::FuncOp::create(builder, write.loc,
                                        (symbol + "_" + name).str(),
                                        builder.getFunctionType(arguments, {}));
+  markVectorised(function);
   function.setPrivate();
   function->setAttr("llvm.linkage",
                     LLVM::LinkageAttr::get(builder.getContext(),
                                            LLVM::Linkage::Internal));
   Block *entry = function.addEntryBlock();
   builder.setInsertionPointToStart(entry);
+  write.enter(*entry);
   size_t count = buffers.size();
   x = entry->getArgument(0);
   w = entry->getArgument(1);
@@ -287,7 +289,9 @@ void HeadWriter::launch(func::FuncOp function, StringRef name, int64_t chunk,
   std::string stageName =
       (symbol + "_" + name + "_" + Twine(chunk)).str();
   func::FuncOp stage = createStage(module, stageName, buffers);
+  markVectorised(stage);
   builder.setInsertionPointToStart(&stage.front());
+  write.enter(stage.front());
   int64_t first = chunk * plan.chunkPanels;
   SmallVector<Value> arguments(stage.getArguments().drop_back(3));
   arguments.push_back(write.index(first));
@@ -400,19 +404,24 @@ void HeadWriter::packTokens(Value panel) {
                   lanes, scratch, to);
     if (!shape.gradients)
       return;
-    for (int64_t column = 0; column < width; column += lanes) {
+    auto packColumns = [&](Value column, int64_t columns) {
       Value rows = write.add(
-          write.mul(panel, lanes * lanes),
-          plan.columns + column / lanes * plan.panels * lanes * lanes);
+          write.add(write.mul(panel, lanes * lanes),
+                    write.mul(column, plan.panels * lanes)),
+          plan.columns);
       emitPackPanel(write, {x, write.add(from, column), width, 1},
-                    write.index(tokens), tokens,
-                    std::min(lanes, width - column), lanes, scratch, rows);
+                    write.index(tokens), tokens, columns, lanes, scratch, rows);
       write.loop(write.index(tokens * lanes), write.index(lanes * lanes), lanes,
                  [&](Value row) {
                    write.store(constant(0, lanes), scratch,
                                write.add(rows, row));
                  });
-    }
+    };
+    int64_t tailColumns = width % lanes;
+    write.loop(write.index(0), write.index(width - tailColumns), lanes,
+               [&](Value column) { packColumns(column, lanes); });
+    if (tailColumns != 0)
+      packColumns(write.index(width - tailColumns), tailColumns);
   };
   if (tail == 0)
     return pack(lanes);

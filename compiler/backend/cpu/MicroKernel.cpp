@@ -16,8 +16,21 @@ TileWriter::TileWriter(OpBuilder &builder, Location loc, Type elementType,
     : builder(builder), loc(loc), elementType(elementType),
       lanes(target.lanes(elementType.getIntOrFloatBitWidth() / 8)) {}
 
+void TileWriter::enter(Block &block) {
+  entry = &block;
+  indices.clear();
+}
+
 Value TileWriter::index(int64_t value) {
-  return arith::ConstantIndexOp::create(builder, loc, value);
+  if (!entry)
+    return arith::ConstantIndexOp::create(builder, loc, value);
+  Value &known = indices[value];
+  if (!known) {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(entry);
+    known = arith::ConstantIndexOp::create(builder, loc, value);
+  }
+  return known;
 }
 
 Value TileWriter::add(Value left, Value right) {

@@ -7,6 +7,8 @@
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinTypes.h"
 
+#include "llvm/ADT/DenseMap.h"
+
 namespace kiln::cpu {
 
 /// Writes index arithmetic, loops and vector code at one insertion point. The
@@ -16,6 +18,10 @@ class TileWriter {
 public:
   TileWriter(mlir::OpBuilder &builder, mlir::Location loc,
              mlir::Type elementType, const CpuTarget &target);
+
+  /// Code from here on is in the function with this entry block, where its
+  /// constants are kept, one of each.
+  void enter(mlir::Block &entry);
 
   mlir::Value index(int64_t value);
   mlir::Value add(mlir::Value left, mlir::Value right);
@@ -57,6 +63,10 @@ public:
   mlir::Location loc;
   mlir::Type elementType;
   int64_t lanes; ///< Elements of one register.
+
+private:
+  mlir::Block *entry = nullptr;
+  llvm::DenseMap<int64_t, mlir::Value> indices;
 };
 
 /// Element (i, k) of the operand that is read by scalars lies at

@@ -38,6 +38,7 @@ using namespace mlir;
 namespace kiln::cpu {
 
 static constexpr StringLiteral kStageAttribute = "kiln.stage";
+static constexpr StringLiteral kVectorisedAttribute = "kiln.vectorised";
 
 func::FuncOp createStage(ModuleOp module, StringRef symbol, TypeRange buffers) {
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
@@ -48,6 +49,10 @@ func::FuncOp createStage(ModuleOp module, StringRef symbol, TypeRange buffers) {
   function->setAttr(kStageAttribute, builder.getUnitAttr());
   function.addEntryBlock();
   return function;
+}
+
+void markVectorised(func::FuncOp function) {
+  function->setAttr(kVectorisedAttribute, UnitAttr::get(function.getContext()));
 }
 
 StageRange getRange(func::FuncOp stage) {
@@ -147,7 +152,8 @@ createTargetMachine(const CpuTarget &target) {
       std::nullopt, llvm::CodeGenOptLevel::Default));
 }
 
-static void optimise(llvm::Module &module, llvm::TargetMachine &machine) {
+static void optimise(llvm::Module &module, llvm::TargetMachine &machine,
+                     bool isVectorised) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager graphs;
@@ -158,8 +164,14 @@ static void optimise(llvm::Module &module, llvm::TargetMachine &machine) {
   passes.registerFunctionAnalyses(functions);
   passes.registerLoopAnalyses(loops);
   passes.crossRegisterProxies(loops, functions, graphs, modules);
-  passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2)
-      .run(module, modules);
+  llvm::ModulePassManager pipeline;
+  if (!isVectorised)
+    pipeline = passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
+  else
+    llvm::cantFail(passes.parsePassPipeline(
+        pipeline, "function(sroa,early-cse<memssa>,instcombine,"
+                  "loop-mssa(licm),simplifycfg,instcombine)"));
+  pipeline.run(module, modules);
 }
 
 FailureOr<std::string> compileObject(ModuleOp module, const CpuTarget &target,
@@ -176,6 +188,10 @@ FailureOr<std::string> compileObject(ModuleOp module, const CpuTarget &target,
   }(module.getContext());
   for (auto function : module.getOps<func::FuncOp>())
     function->setAttr("passthrough", passthrough);
+  bool isVectorised = llvm::all_of(
+      module.getOps<func::FuncOp>(), [](func::FuncOp function) {
+        return function->hasAttr(kVectorisedAttribute);
+      });
   if (failed(lowerToLlvmDialect(module, preciseMath)))
     return failure();
   SmallVector<LLVM::LLVMFuncOp> stages;
@@ -195,7 +211,7 @@ FailureOr<std::string> compileObject(ModuleOp module, const CpuTarget &target,
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
   code->setDataLayout(machine->createDataLayout());
   code->setTargetTriple(machine->getTargetTriple());
-  optimise(*code, *machine);
+  optimise(*code, *machine, isVectorised);
 
   llvm::SmallVector<char> object;
   llvm::raw_svector_ostream stream(object);

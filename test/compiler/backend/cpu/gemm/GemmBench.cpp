@@ -4,6 +4,7 @@
 // threads, random data, medians. A register-only loop next to every round
 // gives the peak, because the clock of a shared machine drifts.
 #include "compiler/backend/cpu/EmitGemm.h"
+#include "compiler/backend/cpu/EmitHead.h"
 #include "test/compiler/backend/cpu/gemm/KernelRunner.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -71,7 +72,7 @@ __attribute__((target("avx2,fma"), noinline)) static float spin(int count) {
 }
 
 static double measurePeak() {
-  constexpr int kCount = 20000;
+  constexpr int kCount = 100000;
   double best = 1e9;
   for (int i = 0; i < 3; ++i) {
     double start = now();
@@ -152,6 +153,79 @@ static void measure(const Problem &p, std::mt19937 &random) {
     free(data);
 }
 
+// The whole head against the products alone, done by the library in chunks:
+// the library's softmax is not counted.
+static void measureHead(int64_t tokens, int64_t width, std::mt19937 &random) {
+  constexpr int64_t kVocabulary = 50257;
+  LoadedKernel kernel(
+      CpuTarget::host(), [&](ModuleOp module, const CpuTarget &cpu) {
+        Type type = Float32Type::get(module.getContext());
+        return emitHead(module, "head",
+                        {tokens, width, kVocabulary, type, true}, cpu);
+      });
+  int64_t chunk = std::min<int64_t>(tokens, 512);
+  float *x = allocate(tokens * width, random);
+  float *w = allocate(kVocabulary * width, random);
+  float *dx = allocate(tokens * width, random);
+  float *dw = allocate(kVocabulary * width, random);
+  float *logits = allocate(chunk * kVocabulary, random);
+  float loss;
+  std::vector<int32_t> labels(tokens);
+  for (int32_t &label : labels)
+    label = random() % kVocabulary;
+  for (int64_t i = 0; i < kVocabulary * width; ++i)
+    w[i] *= 0.1f;
+  const KernelCode &code = kernel.code();
+  float *scratch = allocate((code.sharedScratchBytes +
+                             code.scratchBytesPerWorker * workers) / 4, random);
+  void *buffers[] = {x, w, labels.data(), &loss, dx, dw, scratch};
+  std::vector<double> stageTimes(code.stages.size());
+  auto ours = [&] {
+    for (size_t stage = 0; stage < code.stages.size(); ++stage) {
+      double start = now();
+      parallel([&](int worker) {
+        kernel.runShare(stage, buffers, worker, workers);
+      });
+      stageTimes[stage] = now() - start;
+    }
+  };
+  auto library = [&] {
+    for (int64_t t = 0; t < tokens; t += chunk) {
+      dnnl_sgemm('N', 'T', chunk, kVocabulary, width, 1, x + t * width, width,
+                 w, width, 0, logits, kVocabulary);
+      dnnl_sgemm('N', 'N', chunk, width, kVocabulary, 1, logits, kVocabulary, w,
+                 width, 0, dx + t * width, width);
+      dnnl_sgemm('T', 'N', kVocabulary, width, chunk, 1, logits, kVocabulary,
+                 x + t * width, width, t ? 1 : 0, dw, width);
+    }
+  };
+  ours();
+  library();
+  double flops = 6.0 * tokens * kVocabulary * width;
+  std::vector<double> oursTimes, libraryTimes, ratios, peaks;
+  for (int round = 0; round < 5; ++round) {
+    peaks.push_back(measurePeak());
+    double start = now();
+    ours();
+    oursTimes.push_back(now() - start);
+    start = now();
+    library();
+    libraryTimes.push_back(now() - start);
+    ratios.push_back(libraryTimes.back() / oursTimes.back());
+  }
+  std::printf("head %ld tokens, width %ld: ours %.0f ms (%.1f) dnnl products "
+              "%.0f ms (%.1f) peak %.1f  ratio %.2f  compile %.0f ms\n",
+              tokens, width, median(oursTimes) * 1e3,
+              flops / median(oursTimes) * 1e-9, median(libraryTimes) * 1e3,
+              flops / median(libraryTimes) * 1e-9, median(peaks),
+              median(ratios), kernel.compileSeconds() * 1e3);
+  for (size_t stage = 0; stage < code.stages.size(); ++stage)
+    std::printf("  %s %.1f ms\n", code.stages[stage].symbol.c_str(),
+                stageTimes[stage] * 1e3);
+  for (float *data : {x, w, dx, dw, logits, scratch})
+    free(data);
+}
+
 // Usage: gemm_bench [part of a name, or "" for all] [workers].
 int main(int argc, char **argv) {
   if (argc > 2)
@@ -183,4 +257,8 @@ int main(int argc, char **argv) {
   for (const Problem &problem : problems)
     if (argc < 2 || std::strstr(problem.name, argv[1]))
       measure(problem, random);
+  if (argc < 2 || std::strstr("fused", argv[1])) {
+    measureHead(2048, 256, random);
+    measureHead(256, 768, random);
+  }
 }
