@@ -170,7 +170,7 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function, con
   OpBuilder declarations(step);
   SymbolTable symbols(getOperation());
   auto declare = [&](StringRef name, RankedTensorType type, Role role) {
-    auto variable = VariableOp::create(declarations, function.getLoc(), name, type, role, InitKind::zeros);
+    auto variable = VariableOp::create(declarations, function.getLoc(), name, type, role);
     symbols.insert(variable);
     return variable;
   };

@@ -107,7 +107,8 @@ void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program, int6
   OpBuilder declarations(step);
   SymbolTable symbols(getOperation());
   auto declare = [&](const Twine &name, Type type, Role role) {
-    auto variable = VariableOp::create(declarations, step.getLoc(), name.str(), type, role, InitKind::zeros);
+    auto variable =
+        VariableOp::create(declarations, step.getLoc(), name.str(), cast<RankedTensorType>(type), role);
     symbols.insert(variable);
     return variable;
   };

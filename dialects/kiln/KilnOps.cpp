@@ -5,6 +5,7 @@
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/IR/OpImplementation.h"
+#include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
@@ -304,6 +305,17 @@ LogicalResult ContractOp::verify() {
   if (failed(verifyEquation(*this, getEquation(), 2)))
     return failure();
   return verifyNoNewIndex(*this, getEquation());
+}
+
+// The operand that gives the result its first index comes first: then a matrix product has row-major A, B and C.
+LogicalResult ContractOp::canonicalize(ContractOp op, PatternRewriter &rewriter) {
+  auto [inputs, output] = op.getEquation().split("->");
+  auto [a, b] = inputs.split(',');
+  if (output.empty() || a.contains(output.front()) || !b.contains(output.front()))
+    return failure();
+  std::string swapped = (b + "," + a + "->" + output).str();
+  rewriter.replaceOpWithNewOp<ContractOp>(op, op.getType(), swapped, op.getRhs(), op.getLhs());
+  return success();
 }
 
 //===----------------------------------------------------------------------===//

@@ -55,6 +55,9 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Kiln_Tensor>:$type, Kiln_Role:$role,
                    Kiln_InitKind:$init, DefaultValuedAttr<F64Attr, "0.0">:$a,
                    DefaultValuedAttr<F64Attr, "0.0">:$b, UnitAttr:$decays);
+  let builders = [OpBuilder<(ins "llvm::StringRef":$name, "mlir::RankedTensorType":$type, "::kiln::Role":$role), [{
+    build($_builder, $_state, name, type, role, ::kiln::InitKind::zeros, llvm::APFloat(0.0), llvm::APFloat(0.0));
+  }]>];
   let assemblyFormat = "$sym_name `:` $type $role $init attr-dict";
   let extraClassDeclaration = [{
     mlir::RankedTensorType getTensorType() { return mlir::cast<mlir::RankedTensorType>(getType()); }
@@ -268,6 +271,7 @@ def Kiln_ContractOp : Kiln_EquationOp<"contract", ["getReduction"]> {
   let arguments = (ins StrAttr:$equation, Kiln_FloatTensor:$lhs, Kiln_FloatTensor:$rhs);
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = "$equation $lhs `,` $rhs `:` type($lhs) `,` type($rhs) `->` type($result) attr-dict";
+  let hasCanonicalizeMethod = 1;
 }
 
 def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {

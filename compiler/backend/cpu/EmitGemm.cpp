@@ -28,7 +28,7 @@ namespace {
 /// meets the same columns of B again and need not pack them anew.
 struct GemmPlan {
   TileShape tile;
-  int64_t width;              ///< Columns of a whole panel.
+  int64_t width; ///< Columns of a whole panel.
   int64_t itemRows, itemColumns;
   int64_t rowItems, columnItems;
   int64_t blockRows, blockDepth;
@@ -54,8 +54,8 @@ static double imbalance(int64_t items, int64_t workers) {
 static double splitCost(const GemmShape &shape, const GemmPlan &plan,
                         int64_t rowItems, int64_t columnItems) {
   int64_t items = rowItems * columnItems;
-  double balance = 0.6 * imbalance(items, 2) + 0.25 * imbalance(items, 4) +
-                   0.15 * imbalance(items, 8);
+  double balance = 0.75 * imbalance(items, 2) + 0.2 * imbalance(items, 4) +
+                   0.05 * imbalance(items, 8);
   double rows = double(shape.m) / rowItems;
   double columns = double(shape.n) / columnItems;
   double packing = 16.0 / rows + (plan.packsLeft ? 16.0 : 6.0) / columns;
@@ -71,8 +71,8 @@ static void chooseItems(const GemmShape &shape, const CpuTarget &target,
   int64_t panelLimit = std::max<int64_t>(
       1, target.l2Bytes / 2 / (plan.blockDepth * plan.width * bytes));
   double best = 0;
-  for (int64_t perColumnItem = 1;
-       perColumnItem <= std::min(panels, panelLimit); ++perColumnItem)
+  for (int64_t perColumnItem = 1; perColumnItem <= std::min(panels, panelLimit);
+       ++perColumnItem)
     for (int64_t perRowItem = std::min<int64_t>(tiles, 4); perRowItem <= tiles;
          perRowItem = perRowItem == tiles
                           ? tiles + 1
@@ -114,9 +114,9 @@ static GemmPlan makePlan(const GemmShape &shape, const CpuTarget &target) {
   plan.leftPanelStride = skew(plan.blockDepth * plan.tile.rows);
   plan.rightPanelStride = skew(plan.blockDepth * plan.width);
   plan.rightSize = plan.itemColumns / plan.width * plan.rightPanelStride;
-  int64_t leftSize = plan.packsLeft ? plan.blockRows / plan.tile.rows *
-                                          plan.leftPanelStride
-                                    : 0;
+  int64_t leftSize =
+      plan.packsLeft ? plan.blockRows / plan.tile.rows * plan.leftPanelStride
+                     : 0;
   plan.scratchSize = llvm::alignTo(plan.rightSize + leftSize, 64 / bytes);
   return plan;
 }
@@ -188,32 +188,31 @@ void GemmWriter::emit() {
         write.min(write.add(n0, plan.itemColumns), write.index(shape.n));
     if (hasOneDepthBlock()) {
       // Items of the same columns follow each other and share the panels.
-      Value isFresh = arith::OrIOp::create(
-          write.builder, write.loc, write.isEqual(item, range.begin),
-          write.isEqual(m0, write.index(0)));
+      Value isFresh = arith::OrIOp::create(write.builder, write.loc,
+                                           write.isEqual(item, range.begin),
+                                           write.isEqual(m0, write.index(0)));
       Value yes = arith::ConstantIntOp::create(write.builder, write.loc, 1, 1);
       emitDepthBlock(m0, mEnd, n0, nEnd, isFresh,
                      {write.index(0), write.index(shape.k), yes, yes, shape.k});
       return;
     }
-    write.loop(write.index(0), write.index(shape.k), plan.blockDepth,
-               [&](Value k0) {
-      Value kEnd = write.add(k0, plan.blockDepth);
-      Value total = write.index(shape.k);
-      bool isEven = shape.k % plan.blockDepth == 0;
-      Depth depth;
-      depth.begin = k0;
-      depth.size = isEven ? write.index(plan.blockDepth)
-                          : write.sub(write.min(kEnd, total), k0);
-      depth.isFirst = write.isEqual(k0, write.index(0));
-      depth.isLast = arith::CmpIOp::create(write.builder, write.loc,
-                                           arith::CmpIPredicate::uge, kEnd,
-                                           total);
-      depth.factor = isEven ? plan.blockDepth
-                            : std::gcd(plan.blockDepth,
-                                       shape.k % plan.blockDepth);
-      emitDepthBlock(m0, mEnd, n0, nEnd, Value(), depth);
-    });
+    write.loop(
+        write.index(0), write.index(shape.k), plan.blockDepth, [&](Value k0) {
+          Value kEnd = write.add(k0, plan.blockDepth);
+          Value total = write.index(shape.k);
+          bool isEven = shape.k % plan.blockDepth == 0;
+          Depth depth;
+          depth.begin = k0;
+          depth.size = isEven ? write.index(plan.blockDepth)
+                              : write.sub(write.min(kEnd, total), k0);
+          depth.isFirst = write.isEqual(k0, write.index(0));
+          depth.isLast = arith::CmpIOp::create(
+              write.builder, write.loc, arith::CmpIPredicate::uge, kEnd, total);
+          depth.factor =
+              isEven ? plan.blockDepth
+                     : std::gcd(plan.blockDepth, shape.k % plan.blockDepth);
+          emitDepthBlock(m0, mEnd, n0, nEnd, Value(), depth);
+        });
   });
   func::ReturnOp::create(write.builder, write.loc);
 }
@@ -224,8 +223,7 @@ void GemmWriter::emitDepthBlock(Value m0, Value mEnd, Value n0, Value nEnd,
     write.branch(isFresh, [&] { packRight(n0, nEnd, depth); });
   else
     packRight(n0, nEnd, depth);
-  Value wholeEnd =
-      write.min(nEnd, write.index(shape.n - tailColumns()));
+  Value wholeEnd = write.min(nEnd, write.index(shape.n - tailColumns()));
   write.loop(m0, mEnd, plan.blockRows, [&](Value i0) {
     Value iEnd = write.min(write.add(i0, plan.blockRows), mEnd);
     if (plan.packsLeft)
@@ -283,9 +281,9 @@ void GemmWriter::packLeft(Value i0, Value iEnd, const Depth &depth) {
         i0, write.mul(write.add(depth.begin, k), shape.aColumnStride));
     Value to = write.add(leftBase, write.mul(k, rows));
     auto copy = [&](Value tile, int64_t count) {
-      write.store(
-          write.load(a, write.add(from, write.mul(tile, rows)), count), scratch,
-          write.add(to, write.mul(tile, plan.leftPanelStride)));
+      write.store(write.load(a, write.add(from, write.mul(tile, rows)), count),
+                  scratch,
+                  write.add(to, write.mul(tile, plan.leftPanelStride)));
     };
     write.loop(write.index(0), wideTiles, 1,
                [&](Value tile) { copy(tile, wide); });
@@ -330,9 +328,8 @@ void GemmWriter::emitTile(Value row, Value leftPlace, Value column, Value panel,
     for (int64_t j = 0; j < columns; j += line)
       write.prefetch(c, write.add(place, i * shape.cRowStride + j));
   SmallVector<Value> zeros(rows * vectors, write.zeros(write.lanes));
-  SmallVector<Value> sums =
-      emitTileProduct(write, rows, vectors, left, right, depth.size,
-                      depth.factor, zeros);
+  SmallVector<Value> sums = emitTileProduct(write, rows, vectors, left, right,
+                                            depth.size, depth.factor, zeros);
   sums = addPrevious(sums, place, rows, columns, depth);
   if (!epilogue) {
     finish(sums, place, row, column, rows, columns, false);
@@ -354,11 +351,11 @@ SmallVector<Value> GemmWriter::addPrevious(ArrayRef<Value> sums, Value place,
     SmallVector<Value> values;
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t j = 0; j < columns; j += write.lanes) {
-        Value previous = write.loadPadded(
-            c, write.add(place, row * shape.cRowStride + j),
-            std::min(write.lanes, columns - j));
-        values.push_back(arith::AddFOp::create(
-            write.builder, write.loc, sums[values.size()], previous));
+        Value previous =
+            write.loadPadded(c, write.add(place, row * shape.cRowStride + j),
+                             std::min(write.lanes, columns - j));
+        values.push_back(arith::AddFOp::create(write.builder, write.loc,
+                                               sums[values.size()], previous));
       }
     return values;
   };

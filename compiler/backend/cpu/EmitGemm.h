@@ -30,7 +30,8 @@ using GemmEpilogue = llvm::function_ref<mlir::Value(
 /// the target.
 KernelCode emitGemm(mlir::ModuleOp module, llvm::StringRef symbol,
                     const GemmShape &shape, const CpuTarget &target,
-                    mlir::TypeRange extra = {}, GemmEpilogue epilogue = nullptr);
+                    mlir::TypeRange extra = {},
+                    GemmEpilogue epilogue = nullptr);
 
 } // namespace kiln::cpu
 

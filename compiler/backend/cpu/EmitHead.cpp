@@ -65,7 +65,8 @@ static void placeScratch(const HeadShape &shape, HeadPlan &plan) {
   place(plan.losses, plan.panels);
   plan.workerSize = llvm::alignTo(plan.blockRows * plan.lanes, 16);
   if (shape.gradients) {
-    place(plan.columns, plan.columnPanels * plan.panels * plan.lanes * plan.lanes);
+    place(plan.columns,
+          plan.columnPanels * plan.panels * plan.lanes * plan.lanes);
     place(plan.probabilities, plan.blocks * plan.blockRows * chunkTokens);
     place(plan.partials, plan.slices * chunkTokens * shape.width);
     plan.leftPanelStride = plan.blockRows * plan.tile.rows + 16;
@@ -85,8 +86,8 @@ static HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target) {
   plan.columnPanels = llvm::divideCeil(shape.width, plan.lanes);
   // More tokens at a time mean fewer passes over W and dW; probabilities leave
   // the caches anyway. Without gradients they are not kept.
-  int64_t limit = shape.gradients ? std::max<int64_t>(1, 512 / plan.lanes)
-                                  : plan.panels;
+  int64_t limit =
+      shape.gradients ? std::max<int64_t>(1, 512 / plan.lanes) : plan.panels;
   plan.chunks = llvm::divideCeil(plan.panels, limit);
   plan.chunkPanels = llvm::divideCeil(plan.panels, plan.chunks);
   plan.chunks = llvm::divideCeil(plan.panels, plan.chunkPanels);
@@ -162,8 +163,7 @@ private:
   Value constant(double value, int64_t size);
   Value scalar(double value) {
     return arith::ConstantOp::create(
-        builder, write.loc,
-        builder.getFloatAttr(shape.elementType, value));
+        builder, write.loc, builder.getFloatAttr(shape.elementType, value));
   }
   Value negate(Value condition) {
     Value yes = arith::ConstantIntOp::create(builder, write.loc, 1, 1);
@@ -231,8 +231,8 @@ KernelCode HeadWriter::emit() {
     });
   }
   for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-    int64_t count = std::min(plan.chunkPanels,
-                             plan.panels - chunk * plan.chunkPanels);
+    int64_t count =
+        std::min(plan.chunkPanels, plan.panels - chunk * plan.chunkPanels);
     launch(logits, "logits", chunk, plan.blocks);
     launch(statistics, "combine", chunk, count);
     if (!shape.gradients)
@@ -253,14 +253,14 @@ func::FuncOp HeadWriter::define(StringRef name, Body body) {
   builder.setInsertionPointToEnd(module.getBody());
   SmallVector<Type> arguments = buffers;
   arguments.append(5, builder.getIndexType());
-  auto function = func::FuncOp::create(builder, write.loc,
-                                       (symbol + "_" + name).str(),
-                                       builder.getFunctionType(arguments, {}));
+  auto function =
+      func::FuncOp::create(builder, write.loc, (symbol + "_" + name).str(),
+                           builder.getFunctionType(arguments, {}));
   markVectorised(function);
   function.setPrivate();
-  function->setAttr("llvm.linkage",
-                    LLVM::LinkageAttr::get(builder.getContext(),
-                                           LLVM::Linkage::Internal));
+  function->setAttr(
+      "llvm.linkage",
+      LLVM::LinkageAttr::get(builder.getContext(), LLVM::Linkage::Internal));
   Block *entry = function.addEntryBlock();
   builder.setInsertionPointToStart(entry);
   write.enter(*entry);
@@ -275,9 +275,9 @@ func::FuncOp HeadWriter::define(StringRef name, Body body) {
   }
   scratch = entry->getArgument(count - 1);
   Chunk chunk{entry->getArgument(count), entry->getArgument(count + 1)};
-  workerBase = write.add(
-      write.mul(entry->getArgument(count + 4), plan.workerSize),
-      plan.sharedSize);
+  workerBase =
+      write.add(write.mul(entry->getArgument(count + 4), plan.workerSize),
+                plan.sharedSize);
   write.loop(entry->getArgument(count + 2), entry->getArgument(count + 3), 1,
              [&](Value item) { body(item, chunk); });
   func::ReturnOp::create(builder, write.loc);
@@ -286,8 +286,7 @@ func::FuncOp HeadWriter::define(StringRef name, Body body) {
 
 void HeadWriter::launch(func::FuncOp function, StringRef name, int64_t chunk,
                         int64_t items) {
-  std::string stageName =
-      (symbol + "_" + name + "_" + Twine(chunk)).str();
+  std::string stageName = (symbol + "_" + name + "_" + Twine(chunk)).str();
   func::FuncOp stage = createStage(module, stageName, buffers);
   markVectorised(stage);
   builder.setInsertionPointToStart(&stage.front());
@@ -335,8 +334,7 @@ void HeadWriter::forEachTile(Value begin, Value end, int64_t total,
   write.loop(begin, wholeEnd, plan.tile.rows,
              [&](Value row) { body(row, plan.tile.rows); });
   if (tail != 0)
-    write.branch(write.isBelow(wholeEnd, end),
-                 [&] { body(wholeEnd, tail); });
+    write.branch(write.isBelow(wholeEnd, end), [&] { body(wholeEnd, tail); });
 }
 
 // Lanes of a panel that hold a token.
@@ -405,10 +403,9 @@ void HeadWriter::packTokens(Value panel) {
     if (!shape.gradients)
       return;
     auto packColumns = [&](Value column, int64_t columns) {
-      Value rows = write.add(
-          write.add(write.mul(panel, lanes * lanes),
-                    write.mul(column, plan.panels * lanes)),
-          plan.columns);
+      Value rows = write.add(write.add(write.mul(panel, lanes * lanes),
+                                       write.mul(column, plan.panels * lanes)),
+                             plan.columns);
       emitPackPanel(write, {x, write.add(from, column), width, 1},
                     write.index(tokens), tokens, columns, lanes, scratch, rows);
       write.loop(write.index(tokens * lanes), write.index(lanes * lanes), lanes,
@@ -446,15 +443,15 @@ void HeadWriter::computeLogits(Value block, const Chunk &chunk) {
         [&](Value row, Value carried) {
           return maxFloat(write.load(scratch, rowAt(row), plan.lanes), carried);
         });
-    Value sum = write.fold(
-        write.index(0), rows, 1, constant(0, plan.lanes),
-        [&](Value row, Value carried) {
-          Value logit = write.load(scratch, rowAt(row), plan.lanes);
-          Value power = exponential(subFloat(logit, maximum));
-          if (shape.gradients)
-            write.store(power, scratch, rowAt(row));
-          return addFloat(carried, power);
-        });
+    Value sum =
+        write.fold(write.index(0), rows, 1, constant(0, plan.lanes),
+                   [&](Value row, Value carried) {
+                     Value logit = write.load(scratch, rowAt(row), plan.lanes);
+                     Value power = exponential(subFloat(logit, maximum));
+                     if (shape.gradients)
+                       write.store(power, scratch, rowAt(row));
+                     return addFloat(carried, power);
+                   });
     write.store(maximum, scratch, statistics(plan.maxima, block, inChunk));
     write.store(sum, scratch, statistics(plan.factors, block, inChunk));
   });
@@ -469,8 +466,8 @@ void HeadWriter::computeTiles(Value block, Value panel, Value logits) {
   forEachTile(
       begin, blockEnd(block), shape.vocabulary, [&](Value row, int64_t rows) {
         ScalarOperand left = {w, write.mul(row, shape.width), shape.width, 1};
-        Value place = write.add(
-            logits, write.mul(write.sub(row, begin), plan.lanes));
+        Value place =
+            write.add(logits, write.mul(write.sub(row, begin), plan.lanes));
         storeTile(multiply(rows, plan.lanes, left, right,
                            write.index(shape.width), shape.width),
                   rows, plan.lanes, scratch, place, plan.lanes, Value());
@@ -484,7 +481,8 @@ void HeadWriter::takeLabelLogits(Value block, Value panel, Value inChunk,
   forEachToken(panel, [&](Value lane, Value label) {
     Value row = write.sub(label, begin);
     write.branch(write.isBelow(row, rows), [&] {
-      Value from = write.add(write.add(logits, write.mul(row, plan.lanes)), lane);
+      Value from =
+          write.add(write.add(logits, write.mul(row, plan.lanes)), lane);
       Value to = write.add(write.mul(inChunk, plan.lanes), plan.labelLogits);
       write.store(write.loadScalar(scratch, from), scratch,
                   write.add(to, lane));
@@ -499,11 +497,11 @@ void HeadWriter::combine(Value inChunk, const Chunk &chunk) {
   auto load = [&](int64_t part, Value block) {
     return write.load(scratch, statistics(part, block, inChunk), plan.lanes);
   };
-  Value maximum = write.fold(
-      write.index(1), blocks, 1, load(plan.maxima, zero),
-      [&](Value block, Value carried) {
-        return maxFloat(load(plan.maxima, block), carried);
-      });
+  Value maximum =
+      write.fold(write.index(1), blocks, 1, load(plan.maxima, zero),
+                 [&](Value block, Value carried) {
+                   return maxFloat(load(plan.maxima, block), carried);
+                 });
   Value sum = write.fold(
       zero, blocks, 1, constant(0, plan.lanes),
       [&](Value block, Value carried) {
@@ -543,8 +541,8 @@ void HeadWriter::sumLosses() {
   Value total = write.fold(
       write.index(0), write.index(plan.panels), 1, scalar(0),
       [&](Value panel, Value carried) {
-        return addFloat(carried, write.loadScalar(
-                                     scratch, write.add(panel, plan.losses)));
+        return addFloat(
+            carried, write.loadScalar(scratch, write.add(panel, plan.losses)));
       });
   write.store(total, loss, write.index(0));
 }
@@ -570,8 +568,7 @@ void HeadWriter::packWeights(Value block) {
   int64_t rows = plan.tile.rows, wide = llvm::PowerOf2Ceil(rows);
   Value begin = write.mul(block, plan.blockRows);
   Value count = write.sub(blockEnd(block), begin);
-  int64_t wideTiles =
-      shape.width < wide ? 0 : (shape.width - wide) / rows + 1;
+  int64_t wideTiles = shape.width < wide ? 0 : (shape.width - wide) / rows + 1;
   write.loop(write.index(0), count, 1, [&](Value row) {
     Value from = write.mul(write.add(begin, row), shape.width);
     Value to = write.add(workerBase, write.mul(row, rows));
@@ -592,8 +589,8 @@ void HeadWriter::scaleProbabilities(Value block, Value inChunk,
   Value begin = write.mul(block, plan.blockRows);
   Value rows = write.sub(blockEnd(block), begin);
   Value panel = probabilityPanel(block, inChunk);
-  Value factor = write.load(scratch, statistics(plan.factors, block, inChunk),
-                            plan.lanes);
+  Value factor =
+      write.load(scratch, statistics(plan.factors, block, inChunk), plan.lanes);
   write.loop(write.index(0), rows, 1, [&](Value row) {
     Value place = write.add(panel, write.mul(row, plan.lanes));
     write.store(mulFloat(write.load(scratch, place, plan.lanes), factor),
@@ -602,7 +599,8 @@ void HeadWriter::scaleProbabilities(Value block, Value inChunk,
   forEachToken(write.add(chunk.first, inChunk), [&](Value lane, Value label) {
     Value row = write.sub(label, begin);
     write.branch(write.isBelow(row, rows), [&] {
-      Value place = write.add(write.add(panel, write.mul(row, plan.lanes)), lane);
+      Value place =
+          write.add(write.add(panel, write.mul(row, plan.lanes)), lane);
       write.store(subFloat(write.loadScalar(scratch, place), scalar(1)),
                   scratch, place);
     });
@@ -613,24 +611,25 @@ void HeadWriter::scaleProbabilities(Value block, Value inChunk,
 void HeadWriter::accumulateInputGradient(Value block, Value slice,
                                          Value inChunk) {
   Value depth = write.sub(blockEnd(block), write.mul(block, plan.blockRows));
-  int64_t factor =
-      std::gcd(plan.blockRows, shape.vocabulary % plan.blockRows);
+  int64_t factor = std::gcd(plan.blockRows, shape.vocabulary % plan.blockRows);
   VectorOperand right = {scratch, probabilityPanel(block, inChunk), plan.lanes};
   Value isFirst = write.isEqual(block, write.mul(slice, plan.sliceBlocks));
   Value number = write.add(write.mul(slice, plan.chunkPanels), inChunk);
-  Value base = write.add(write.mul(number, shape.width * plan.lanes),
-                         plan.partials);
-  forEachTile(write.index(0), write.index(shape.width), shape.width,
-              [&](Value column, int64_t rows) {
-    Value tile = write.div(column, plan.tile.rows);
-    ScalarOperand left = {
-        scratch, write.add(workerBase, write.mul(tile, plan.leftPanelStride)),
-        1, plan.tile.rows};
-    Value place = write.add(base, write.mul(column, plan.lanes));
-    prefetchTile(rows, plan.lanes, scratch, place, plan.lanes);
-    storeTile(multiply(rows, plan.lanes, left, right, depth, factor), rows,
-              plan.lanes, scratch, place, plan.lanes, negate(isFirst));
-  });
+  Value base =
+      write.add(write.mul(number, shape.width * plan.lanes), plan.partials);
+  forEachTile(
+      write.index(0), write.index(shape.width), shape.width,
+      [&](Value column, int64_t rows) {
+        Value tile = write.div(column, plan.tile.rows);
+        ScalarOperand left = {
+            scratch,
+            write.add(workerBase, write.mul(tile, plan.leftPanelStride)), 1,
+            plan.tile.rows};
+        Value place = write.add(base, write.mul(column, plan.lanes));
+        prefetchTile(rows, plan.lanes, scratch, place, plan.lanes);
+        storeTile(multiply(rows, plan.lanes, left, right, depth, factor), rows,
+                  plan.lanes, scratch, place, plan.lanes, negate(isFirst));
+      });
 }
 
 // dW[v,d] = or += sum over the tokens t of the chunk of P[v,t] X[t,d].
@@ -642,24 +641,28 @@ void HeadWriter::computeWeightGradient(Value block, const Chunk &chunk) {
   int64_t square = plan.lanes * plan.lanes;
   auto emitColumn = [&](Value subBegin, Value subEnd, Value column,
                         int64_t columns) {
-    Value panel = write.mul(write.div(column, plan.lanes), plan.panels * square);
+    Value panel =
+        write.mul(write.div(column, plan.lanes), plan.panels * square);
     VectorOperand right = {
         scratch,
         write.add(write.add(panel, write.mul(chunk.first, square)),
                   plan.columns),
         plan.lanes};
-    forEachTile(subBegin, subEnd, shape.vocabulary,
-                [&](Value row, int64_t rows) {
-      ScalarOperand left = {
-          scratch,
-          write.add(probabilities,
-                    write.mul(write.sub(row, begin), plan.lanes)),
-          plan.lanes, 1, plan.lanes, plan.blockRows * plan.lanes};
-      Value place = write.add(write.mul(row, shape.width), column);
-      prefetchTile(rows, columns, dw, place, shape.width);
-      storeTile(multiply(rows, columns, left, right, depth, plan.lanes), rows,
-                columns, dw, place, shape.width, isLater);
-    });
+    forEachTile(
+        subBegin, subEnd, shape.vocabulary, [&](Value row, int64_t rows) {
+          ScalarOperand left = {
+              scratch,
+              write.add(probabilities,
+                        write.mul(write.sub(row, begin), plan.lanes)),
+              plan.lanes,
+              1,
+              plan.lanes,
+              plan.blockRows * plan.lanes};
+          Value place = write.add(write.mul(row, shape.width), column);
+          prefetchTile(rows, columns, dw, place, shape.width);
+          storeTile(multiply(rows, columns, left, right, depth, plan.lanes),
+                    rows, columns, dw, place, shape.width, isLater);
+        });
   };
   int64_t tail = shape.width % plan.lanes;
   write.loop(begin, end, plan.subRows, [&](Value subBegin) {
@@ -686,8 +689,8 @@ void HeadWriter::reduceInputGradient(Value inChunk, const Chunk &chunk) {
         square.push_back(write.zeros(lanes));
         continue;
       }
-      Value place = write.add(
-          write.add(base, write.mul(column, plan.lanes)), i * plan.lanes + group);
+      Value place = write.add(write.add(base, write.mul(column, plan.lanes)),
+                              i * plan.lanes + group);
       square.push_back(write.fold(
           write.index(0), write.index(plan.slices), 1, write.zeros(lanes),
           [&](Value slice, Value carried) {

@@ -46,22 +46,22 @@ Value TileWriter::sub(Value left, Value right) {
 }
 
 Value TileWriter::mul(Value left, int64_t right) {
-  return right == 1 ? left
-                    : builder.createOrFold<arith::MulIOp>(loc, left,
-                                                          index(right));
+  return right == 1
+             ? left
+             : builder.createOrFold<arith::MulIOp>(loc, left, index(right));
 }
 
 // Indices are never negative, and unsigned division by a constant is shorter.
 Value TileWriter::div(Value left, int64_t right) {
-  return right == 1 ? left
-                    : builder.createOrFold<arith::DivUIOp>(loc, left,
-                                                           index(right));
+  return right == 1
+             ? left
+             : builder.createOrFold<arith::DivUIOp>(loc, left, index(right));
 }
 
 Value TileWriter::rem(Value left, int64_t right) {
-  return right == 1 ? index(0)
-                    : builder.createOrFold<arith::RemUIOp>(loc, left,
-                                                           index(right));
+  return right == 1
+             ? index(0)
+             : builder.createOrFold<arith::RemUIOp>(loc, left, index(right));
 }
 
 Value TileWriter::min(Value left, Value right) {
@@ -140,7 +140,8 @@ Value TileWriter::loadPadded(Value buffer, Value place, int64_t size) {
   Value value = load(buffer, place, size);
   if (size == lanes)
     return value;
-  SmallVector<int64_t> order(lanes, size); // The first zero, for every lane past the end.
+  SmallVector<int64_t> order(
+      lanes, size); // The first zero, for every lane past the end.
   for (int64_t lane = 0; lane < size; ++lane)
     order[lane] = lane;
   return vector::ShuffleOp::create(builder, loc, value, zeros(size), order);
@@ -184,8 +185,7 @@ void TileWriter::transpose(SmallVectorImpl<Value> &rows) {
       if (row & block)
         continue;
       Value first = rows[row], second = rows[row + block];
-      rows[row] =
-          vector::ShuffleOp::create(builder, loc, first, second, upper);
+      rows[row] = vector::ShuffleOp::create(builder, loc, first, second, upper);
       rows[row + block] =
           vector::ShuffleOp::create(builder, loc, first, second, lower);
     }
@@ -206,8 +206,8 @@ static void emitStep(TileWriter &write, int64_t rows, int64_t vectors,
         write.lanes));
   for (int64_t row = 0; row < rows; ++row) {
     Value scalar = write.loadScalar(
-        left.buffer, write.add(leftPlace, step * left.depthStride +
-                                              row * left.rowStride));
+        left.buffer,
+        write.add(leftPlace, step * left.depthStride + row * left.rowStride));
     Value factor = vector::BroadcastOp::create(
         write.builder, write.loc, write.vectorType(write.lanes), scalar);
     for (int64_t vector = 0; vector < vectors; ++vector) {
@@ -257,9 +257,9 @@ SmallVector<Value> emitTileProduct(TileWriter &write, int64_t rows,
         write.builder, write.loc, zero, depth, write.index(left.depthBlock),
         accumulators, [&](OpBuilder &, Location, Value k, ValueRange carried) {
           ScalarOperand first = left;
-          first.base = write.add(
-              left.base,
-              write.mul(write.div(k, left.depthBlock), left.blockStride));
+          first.base =
+              write.add(left.base, write.mul(write.div(k, left.depthBlock),
+                                             left.blockStride));
           VectorOperand second = right;
           second.base = write.add(right.base, write.mul(k, right.depthStride));
           int64_t steps = std::min<int64_t>(left.depthBlock, 16);
@@ -329,12 +329,12 @@ static void emitCopyColumns(TileWriter &write, const PackSource &source,
     Value from = write.add(source.base, k);
     Value to = write.add(panelBase, write.mul(k, width));
     for (int64_t column = 0; column < width; ++column)
-      write.store(column < columns
-                      ? write.loadScalar(source.buffer,
-                                         write.add(from, column *
-                                                             source.acrossStride))
-                      : zero,
-                  panel, write.add(to, column));
+      write.store(
+          column < columns
+              ? write.loadScalar(source.buffer,
+                                 write.add(from, column * source.acrossStride))
+              : zero,
+          panel, write.add(to, column));
   });
 }
 

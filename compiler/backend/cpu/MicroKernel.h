@@ -86,8 +86,8 @@ struct VectorOperand {
 };
 
 /// Adds the product over `depth` to `accumulators`, which hold `rows` rows of
-/// `vectors` registers each. `depthFactor` divides `depth`, as does the block of
-/// depth if there is one. The order of additions is that of k.
+/// `vectors` registers each. `depthFactor` divides `depth`, as does the block
+/// of depth if there is one. The order of additions is that of k.
 llvm::SmallVector<mlir::Value>
 emitTileProduct(TileWriter &write, int64_t rows, int64_t vectors,
                 const ScalarOperand &left, const VectorOperand &right,

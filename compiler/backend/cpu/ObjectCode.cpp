@@ -142,7 +142,8 @@ createTargetMachine(const CpuTarget &target) {
   });
   llvm::Triple triple("x86_64-unknown-linux-gnu");
   std::string error;
-  const llvm::Target *machine = llvm::TargetRegistry::lookupTarget(triple, error);
+  const llvm::Target *machine =
+      llvm::TargetRegistry::lookupTarget(triple, error);
   llvm::TargetOptions options;
   // A multiply and the add that takes its result become one instruction; the
   // choice is made here, so it cannot vary between runs.
@@ -166,7 +167,8 @@ static void optimise(llvm::Module &module, llvm::TargetMachine &machine,
   passes.crossRegisterProxies(loops, functions, graphs, modules);
   llvm::ModulePassManager pipeline;
   if (!isVectorised)
-    pipeline = passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
+    pipeline =
+        passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
   else
     llvm::cantFail(passes.parsePassPipeline(
         pipeline, "function(sroa,early-cse<memssa>,instcombine,"
@@ -183,13 +185,14 @@ FailureOr<std::string> compileObject(ModuleOp module, const CpuTarget &target,
     };
     return ArrayAttr::get(
         context,
-        {pair("target-cpu", target.name), pair("target-features", target.features),
+        {pair("target-cpu", target.name),
+         pair("target-features", target.features),
          pair("prefer-vector-width", std::to_string(target.vectorBytes * 8))});
   }(module.getContext());
   for (auto function : module.getOps<func::FuncOp>())
     function->setAttr("passthrough", passthrough);
-  bool isVectorised = llvm::all_of(
-      module.getOps<func::FuncOp>(), [](func::FuncOp function) {
+  bool isVectorised =
+      llvm::all_of(module.getOps<func::FuncOp>(), [](func::FuncOp function) {
         return function->hasAttr(kVectorisedAttribute);
       });
   if (failed(lowerToLlvmDialect(module, preciseMath)))
@@ -247,12 +250,20 @@ FailureOr<std::string> linkObjects(ArrayRef<std::string> objects,
     error = "cannot create a temporary folder";
     return failure();
   }
-  llvm::scope_exit cleanUp(
-      [&] { llvm::sys::fs::remove_directories(folder); });
+  llvm::scope_exit cleanUp([&] { llvm::sys::fs::remove_directories(folder); });
   std::string output = (folder + "/kernels.so").str();
-  SmallVector<std::string> arguments = {
-      *linker, "-shared", "-o", output, "--build-id=none", "--no-undefined",
-      "--hash-style=gnu", "-z", "relro", "-z", "now", "--strip-all"};
+  SmallVector<std::string> arguments = {*linker,
+                                        "-shared",
+                                        "-o",
+                                        output,
+                                        "--build-id=none",
+                                        "--no-undefined",
+                                        "--hash-style=gnu",
+                                        "-z",
+                                        "relro",
+                                        "-z",
+                                        "now",
+                                        "--strip-all"};
   for (auto [index, object] : llvm::enumerate(objects)) {
     arguments.push_back((folder + "/" + Twine(index) + ".o").str());
     if (!writeFile(arguments.back(), object)) {
@@ -262,7 +273,8 @@ FailureOr<std::string> linkObjects(ArrayRef<std::string> objects,
   }
   // By name, so that the artifact does not depend on where the library lies.
   for (const char *library : {"libm.so.6", "libc.so.6"})
-    for (const char *place : {"/lib/x86_64-linux-gnu/", "/usr/lib64/", "/lib64/"})
+    for (const char *place :
+         {"/lib/x86_64-linux-gnu/", "/usr/lib64/", "/lib64/"})
       if (llvm::sys::fs::exists(std::string(place) + library)) {
         arguments.push_back(std::string(place) + library);
         break;

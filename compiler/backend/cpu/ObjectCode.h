@@ -33,10 +33,12 @@ struct KernelCode {
   int64_t sharedScratchBytes = 0;
 };
 
-/// Creates the function of one stage at the end of `module`, with `buffers` (memrefs with
-/// static shapes) followed by `begin`, `end` and `worker` as arguments, and an
-/// entry block; the caller emits the body and the return. The object exports
-///   void symbol(void *const *buffers, int64_t begin, int64_t end, int64_t worker)
+/// Creates the function of one stage at the end of `module`, with `buffers`
+/// (memrefs with static shapes) followed by `begin`, `end` and `worker` as
+/// arguments, and an entry block; the caller emits the body and the return. The
+/// object exports
+///   void symbol(void *const *buffers, int64_t begin, int64_t end, int64_t
+///   worker)
 mlir::func::FuncOp createStage(mlir::ModuleOp module, llvm::StringRef symbol,
                                mlir::TypeRange buffers);
 
@@ -58,8 +60,8 @@ mlir::FailureOr<std::string> compileObject(mlir::ModuleOp module,
                                            bool preciseMath = false);
 
 /// Links objects into one shared object that needs nothing but libm and libc.
-mlir::FailureOr<std::string>
-linkObjects(llvm::ArrayRef<std::string> objects, std::string &error);
+mlir::FailureOr<std::string> linkObjects(llvm::ArrayRef<std::string> objects,
+                                         std::string &error);
 
 } // namespace kiln::cpu
 

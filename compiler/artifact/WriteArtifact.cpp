@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/artifact/WriteArtifact.h"
+#include "dialects/exec/Exec.h"
+#include "dialects/kiln/Kiln.h"
+#include "runtime/artifact/Artifact_generated.h"
+#include "runtime/artifact/Container.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+namespace {
+
+/// Fills the index table by table, in the order of the module, so that equal modules give equal bytes.
+class IndexWriter {
+public:
+  IndexWriter(ModuleOp module, const Config &config, const cpu::CpuTarget &target)
+      : symbols(module), module(module), config(config), target(target) {}
+
+  flatbuffers::DetachedBuffer write();
+
+private:
+  void addVariables();
+  void addKernels();
+  void addPrograms();
+  void addMemory();
+  void addSettings();
+  std::unique_ptr<artifact::CommandT> makeCommand(Operation *command);
+  exec::BufferOp getBuffer(Attribute name) {
+    return symbols.lookup<exec::BufferOp>(cast<FlatSymbolRefAttr>(name).getValue());
+  }
+  uint64_t getOffset(Attribute name) { return *getBuffer(name).getOffset(); }
+  uint64_t getInteger(StringRef name) { return module->getAttrOfType<IntegerAttr>(name).getInt(); }
+  /// Place `number` of a command.
+  template <typename Command> artifact::Place getPlace(Command command, unsigned number) {
+    return artifact::Place(getOffset(command.getBuffers()[number]) + command.getOffsets()[number],
+                           command.getStrides()[number]);
+  }
+
+  SymbolTable symbols;
+  ModuleOp module;
+  const Config &config;
+  const cpu::CpuTarget &target;
+  artifact::IndexT index;
+  llvm::StringMap<unsigned> kernelNumbers;
+};
+
+} // namespace
+
+static artifact::ElementType getElementType(Type type) {
+  if (type.isF32())
+    return artifact::ElementType::f32;
+  if (type.isF64())
+    return artifact::ElementType::f64;
+  if (type.isInteger(32))
+    return artifact::ElementType::i32;
+  if (type.isInteger(64))
+    return artifact::ElementType::i64;
+  return artifact::ElementType::i1;
+}
+
+static std::vector<int64_t> toVector(ArrayRef<int64_t> shape) { return {shape.begin(), shape.end()}; }
+
+void IndexWriter::addVariables() {
+  for (auto variable : module.getOps<VariableOp>()) {
+    if (variable.isTransient())
+      continue;
+    auto entry = std::make_unique<artifact::VariableT>();
+    RankedTensorType type = variable.getTensorType();
+    entry->name = variable.getSymName().str();
+    entry->element_type = getElementType(type.getElementType());
+    entry->shape = toVector(type.getShape());
+    entry->offset = *symbols.lookup<exec::BufferOp>(("variable." + variable.getSymName()).str()).getOffset();
+    entry->bytes = getByteSize(type);
+    entry->init = std::make_unique<artifact::InitT>();
+    entry->init->kind = artifact::InitKind(variable.getInit());
+    entry->init->a = variable.getA().convertToDouble();
+    entry->init->b = variable.getB().convertToDouble();
+    entry->role = stringifyRole(variable.getRole()).str();
+    index.variables.push_back(std::move(entry));
+  }
+}
+
+void IndexWriter::addKernels() {
+  for (auto kernel : module.getOps<exec::KernelOp>()) {
+    auto entry = std::make_unique<artifact::KernelT>();
+    entry->name = kernel.getSymName().str();
+    for (auto [symbol, items] : llvm::zip_equal(*kernel.getStages(), *kernel.getItems())) {
+      auto stage = std::make_unique<artifact::KernelStageT>();
+      stage->symbol = cast<StringAttr>(symbol).str();
+      stage->items = items;
+      entry->stages.push_back(std::move(stage));
+    }
+    kernelNumbers[kernel.getSymName()] = index.kernels.size();
+    index.kernels.push_back(std::move(entry));
+  }
+}
+
+std::unique_ptr<artifact::CommandT> IndexWriter::makeCommand(Operation *operation) {
+  auto command = std::make_unique<artifact::CommandT>();
+  llvm::TypeSwitch<Operation *>(operation)
+      .Case([&](exec::LaunchOp op) {
+        artifact::LaunchT launch;
+        launch.kernel = kernelNumbers.lookup(op.getKernel());
+        for (unsigned number = 0; number < op.getBuffers().size(); ++number)
+          launch.places.push_back(getPlace(op, number));
+        command->action.Set(std::move(launch));
+        command->label = op.getLabel().str();
+        command->flops = op.getFlops();
+        command->bytes = op.getBytes();
+      })
+      .Case([&](exec::ClearOp op) {
+        artifact::ClearT clear;
+        clear.place = std::make_unique<artifact::Place>(getPlace(op, 0));
+        clear.bytes = op.getBytes();
+        command->action.Set(std::move(clear));
+        command->label = "clear";
+        command->bytes = op.getBytes();
+      })
+      .Case([&](exec::CopyOp op) {
+        artifact::CopyT copy;
+        copy.source = std::make_unique<artifact::Place>(getPlace(op, 0));
+        copy.target = std::make_unique<artifact::Place>(getPlace(op, 1));
+        copy.bytes = op.getBytes();
+        command->action.Set(std::move(copy));
+        command->label = "copy";
+        command->bytes = 2 * op.getBytes();
+      });
+  return command;
+}
+
+void IndexWriter::addPrograms() {
+  for (auto program : module.getOps<exec::ProgramOp>()) {
+    auto entry = std::make_unique<artifact::ProgramT>();
+    entry->name = program.getSymName().str();
+    for (Attribute attribute : program.getInputs()) {
+      auto fields = cast<ArrayAttr>(attribute);
+      auto type = cast<RankedTensorType>(cast<TypeAttr>(fields[3]).getValue());
+      auto input = std::make_unique<artifact::InputT>();
+      input->name = cast<StringAttr>(fields[0]).str();
+      input->element_type = getElementType(type.getElementType());
+      // What is fed by samples has them first; a function's argument is one sample.
+      bool isFed = fields[1] != fields[2];
+      input->samples = isFed ? type.getDimSize(0) : 1;
+      input->sample_shape = toVector(isFed ? type.getShape().drop_front() : type.getShape());
+      input->offset = getOffset(fields[1]);
+      input->staging_offset = getOffset(fields[2]);
+      input->bytes = getByteSize(type);
+      entry->inputs.push_back(std::move(input));
+    }
+    for (Attribute attribute : program.getOutputs()) {
+      auto fields = cast<ArrayAttr>(attribute);
+      auto type = cast<RankedTensorType>(cast<TypeAttr>(fields[2]).getValue());
+      auto output = std::make_unique<artifact::OutputT>();
+      output->name = cast<StringAttr>(fields[0]).str();
+      output->element_type = getElementType(type.getElementType());
+      output->shape = toVector(type.getShape());
+      output->offset = getOffset(fields[1]);
+      output->bytes = getByteSize(type);
+      entry->outputs.push_back(std::move(output));
+    }
+    for (auto phase : program.getBody().front().getOps<exec::PhaseOp>()) {
+      auto made = std::make_unique<artifact::PhaseT>();
+      made->name = phase.getName().str();
+      made->repeat = phase.getRepeat();
+      for (Operation &command : phase.getBody().front()) {
+        made->commands.push_back(makeCommand(&command));
+        if (entry->name == "train")
+          index.flops_per_step += made->commands.back()->flops * made->repeat;
+      }
+      entry->phases.push_back(std::move(made));
+    }
+    if (entry->name == "train")
+      index.device_programs.assign(config.devices.count, index.programs.size());
+    index.programs.push_back(std::move(entry));
+  }
+}
+
+// Buffers that are always live by kind; the rest of the arena is shared by activations and scratch.
+void IndexWriter::addMemory() {
+  index.arena_bytes = getInteger("exec.arena_bytes");
+  index.live_bytes = getInteger("exec.live_bytes");
+  uint64_t shared = index.arena_bytes;
+  auto add = [&](StringRef name, uint64_t bytes) {
+    auto kind = std::make_unique<artifact::MemoryKindT>();
+    kind->name = name.str();
+    kind->bytes = bytes;
+    index.memory.push_back(std::move(kind));
+  };
+  for (auto [kind, name] : {std::pair(exec::BufferKind::variable, "variables"),
+                            std::pair(exec::BufferKind::input, "inputs"),
+                            std::pair(exec::BufferKind::staging, "staged inputs"),
+                            std::pair(exec::BufferKind::gradient, "gradient sums"),
+                            std::pair(exec::BufferKind::scratch, "step scalars"),
+                            std::pair(exec::BufferKind::output, "outputs")}) {
+    uint64_t bytes = 0;
+    for (auto buffer : module.getOps<exec::BufferOp>())
+      if (buffer.getAlwaysLive() && buffer.getKind() == kind)
+        bytes += llvm::alignTo(buffer.getBytes(), 64);
+    shared -= bytes;
+    if (bytes)
+      add(name, bytes);
+  }
+  add("activations, gradients and scratch", shared);
+}
+
+void IndexWriter::addSettings() {
+  const ModelConfig &model = config.model;
+  const TrainingConfig &training = config.training;
+  index.compiler = "kiln 0.1.0";
+  index.config = config.print();
+  index.model = model.kind == ModelKind::Gpt ? "gpt" : model.kind == ModelKind::Mlp ? "mlp" : "file";
+  index.target = std::make_unique<artifact::TargetT>();
+  index.target->device = "cpu";
+  index.target->cpu = target.name;
+  index.target->features = target.features;
+  index.target->threads = config.devices.threads;
+  index.data = std::make_unique<artifact::DataT>();
+  static constexpr const char *kinds[] = {"text", "tokens", "idx", "none"};
+  index.data->kind = kinds[unsigned(config.data.kind)];
+  index.data->path = config.data.path;
+  index.data->labels_path = config.data.labels;
+  index.data->tokenizer = config.data.tokenizer;
+  index.data->width = config.data.width / 8;
+  index.data->shuffle = config.data.shuffle;
+  index.data->sequence = model.sequence;
+  index.data->vocabulary = model.kind == ModelKind::Mlp ? model.classes : model.vocabulary;
+  index.training = std::make_unique<artifact::TrainingT>();
+  index.training->global_batch = training.globalBatch;
+  index.training->micro_batch = training.microBatchSize();
+  index.training->accumulation = training.accumulation();
+  index.training->steps = training.steps;
+  index.training->epochs = training.epochs;
+  index.training->seed = training.seed;
+  index.training->log_every = config.log.every;
+}
+
+flatbuffers::DetachedBuffer IndexWriter::write() {
+  addVariables();
+  addKernels();
+  addPrograms();
+  addMemory();
+  addSettings();
+  flatbuffers::FlatBufferBuilder builder;
+  builder.ForceDefaults(false);
+  artifact::FinishIndexBuffer(builder, artifact::Index::Pack(builder, &index));
+  return builder.Release();
+}
+
+Status writeArtifact(ModuleOp module, const std::string &kernels, const Config &config,
+                     const cpu::CpuTarget &target, const std::string &path) {
+  flatbuffers::DetachedBuffer bytes = IndexWriter(module, config, target).write();
+  Section sections[] = {
+      {std::string(indexSectionName), std::as_bytes(std::span(bytes.data(), bytes.size()))},
+      {std::string(kernelsSectionName), std::as_bytes(std::span(kernels.data(), kernels.size()))},
+  };
+  return writeContainer(path, sections);
+}
+
+} // namespace kiln

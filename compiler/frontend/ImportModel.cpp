@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/frontend/ImportModel.h"
+#include "models/Models.h"
+
+#include "mlir/Parser/Parser.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+OwningOpRef<ModuleOp> importModel(const Config &config, MLIRContext &context) {
+  Model model = findModel(config.model.kind);
+  if (!model)
+    return parseSourceFile<ModuleOp>(config.model.path, &context);
+  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
+  Builder builder(&context);
+  Type precision = config.training.precision == Precision::F64 ? Type(builder.getF64Type())
+                                                               : Type(builder.getF32Type());
+  ModelBuilder writer(*module, precision);
+  writer.finish(model(writer, config.model));
+  return module;
+}
+
+} // namespace kiln

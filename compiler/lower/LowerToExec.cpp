@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Turns programs on tensors into commands on buffers. Variables and inputs have buffers of their own; every other
+// value gets one, unless it can lie over an operand that dies, or in the variable that it is assigned to.
+// Kernels that are alike become one.
+#include "compiler/fuse/InPlace.h"
+#include "compiler/pipeline/Passes.h"
+#include "dialects/kiln/Composer.h"
+
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/StringSet.h"
+#include "llvm/Support/SHA256.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+#define GEN_PASS_DEF_LOWERTOEXEC
+#include "compiler/pipeline/Passes.h.inc"
+
+namespace {
+
+/// Where a value lies: `offset` + n * `stride` bytes into a buffer in repetition n.
+struct Place {
+  exec::BufferOp buffer;
+  int64_t offset = 0, stride = 0;
+
+  bool operator==(const Place &other) const {
+    return buffer == other.buffer && offset == other.offset && stride == other.stride;
+  }
+};
+
+/// Kernels of the module by their text.
+class KernelTable {
+public:
+  explicit KernelTable(ModuleOp module) : module(module) {}
+  exec::KernelOp get(KernelOp kernel);
+
+private:
+  ModuleOp module;
+  llvm::StringMap<exec::KernelOp> known;
+};
+
+class PhaseLowering {
+public:
+  PhaseLowering(PhaseOp phase, ModuleOp module, SymbolTable &symbols, KernelTable &kernels,
+                OpBuilder commands, StringRef program)
+      : phase(phase), module(module), symbols(symbols), kernels(kernels), commands(commands),
+        buffers(OpBuilder::atBlockEnd(module.getBody())), program(program.str()) {}
+
+  LogicalResult run();
+  SmallVector<Attribute> outputs;
+
+private:
+  void placeInputs();
+  void findLastUses();
+  LogicalResult lowerKernel(KernelOp kernel);
+  void lowerAssign(AssignOp assign);
+  void lowerOutput(OutputOp output);
+  Place placeResult(KernelOp kernel, unsigned index, ArrayRef<SmallVector<unsigned>> overwritable,
+                    llvm::SmallBitVector &taken);
+  std::optional<Place> placeInVariable(KernelOp kernel, unsigned index,
+                                       ArrayRef<SmallVector<unsigned>> overwritable);
+  exec::BufferOp addBuffer(const Twine &name, int64_t bytes, exec::BufferKind kind, bool isAlwaysLive);
+  Place variablePlace(StringRef name) { return {symbols.lookup<exec::BufferOp>(("variable." + name).str())}; }
+  Operation *lastUse(Value value);
+  Value root(Value value);
+
+  PhaseOp phase;
+  ModuleOp module;
+  SymbolTable &symbols;
+  KernelTable &kernels;
+  OpBuilder commands, buffers;
+  std::string program;
+  DenseMap<Value, Place> places; // By root value.
+  DenseMap<Value, Operation *> lastUses;
+  unsigned counter = 0;
+};
+
+struct LowerToExecPass : impl::LowerToExecBase<LowerToExecPass> {
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    SymbolTable symbols(module);
+    KernelTable kernels(module);
+    SmallVector<ProgramOp> programs(module.getOps<ProgramOp>());
+    declareVariables(module, symbols);
+    for (ProgramOp program : programs)
+      if (failed(lower(program, symbols, kernels)))
+        return signalPassFailure();
+  }
+
+  void declareVariables(ModuleOp module, SymbolTable &symbols);
+  LogicalResult lower(ProgramOp program, SymbolTable &symbols, KernelTable &kernels);
+  ArrayAttr declareInputs(ProgramOp program, SymbolTable &symbols);
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Kernels
+//===----------------------------------------------------------------------===//
+
+// What people call it: the op, or how many are fused and the most telling of them.
+static std::string describe(Block &body) {
+  std::string text;
+  unsigned count = 0;
+  StringRef telling;
+  for (Operation &op : body.without_terminator()) {
+    StringRef name = op.getName().stripDialect();
+    ++count;
+    if (telling.empty() || isa<SumOp, MaxOp, EmbeddingOp, ContractOp, ExpOp, TanhOp, SqrtOp>(op))
+      telling = name;
+  }
+  return count == 1 ? telling.str() : "fused_" + telling.str() + "_" + std::to_string(count);
+}
+
+// Identity is the text of the body: ops, shapes and attributes, with values numbered from zero.
+exec::KernelOp KernelTable::get(KernelOp kernel) {
+  OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+  auto copy = exec::KernelOp::create(builder, UnknownLoc::get(module.getContext()), "kernel",
+                                     builder.getDenseI64ArrayAttr({}), 0, nullptr, nullptr);
+  IRMapping mapping;
+  kernel.getBody().cloneInto(&copy.getBody(), mapping);
+  copy.walk([&](Operation *op) { op->setLoc(UnknownLoc::get(module.getContext())); });
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  copy->print(stream, OpPrintingFlags().useLocalScope());
+  auto [slot, isNew] = known.try_emplace(text);
+  if (!isNew) {
+    copy.erase();
+    return slot->second;
+  }
+  auto digest = llvm::SHA256::hash(ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
+  copy.setSymName(describe(copy.getBody().front()) + "_" + llvm::toHex(ArrayRef(digest).take_front(6), true));
+  return slot->second = copy;
+}
+
+//===----------------------------------------------------------------------===//
+// One phase
+//===----------------------------------------------------------------------===//
+
+// The value whose buffer a reshape shares.
+Value PhaseLowering::root(Value value) {
+  while (auto reshape = value.getDefiningOp<ReshapeOp>())
+    value = reshape.getOperand();
+  return value;
+}
+
+void PhaseLowering::findLastUses() {
+  for (Operation &op : phase.getBody().front())
+    if (!isa<ReshapeOp>(op))
+      for (Value operand : op.getOperands())
+        lastUses[root(operand)] = &op;
+}
+
+Operation *PhaseLowering::lastUse(Value value) { return lastUses.lookup(root(value)); }
+
+exec::BufferOp PhaseLowering::addBuffer(const Twine &name, int64_t bytes, exec::BufferKind kind,
+                                        bool isAlwaysLive) {
+  auto buffer = exec::BufferOp::create(buffers, phase.getLoc(), name.str(), bytes, kind, isAlwaysLive, nullptr);
+  symbols.insert(buffer);
+  return buffer;
+}
+
+void PhaseLowering::placeInputs() {
+  for (auto [name, argument] : llvm::zip(phase.getInputs(), phase.getBody().getArguments())) {
+    auto symbol = "input." + program + "." + cast<StringAttr>(name).str();
+    int64_t bytes = getByteSize(argument.getType());
+    Place place{symbols.lookup<exec::BufferOp>(symbol)};
+    if (phase.getRepeat() > 1 || phase.getFirst() > 0) {
+      int64_t sample = bytes / int64_t(phase.getSamples());
+      place.offset = phase.getFirst() * sample;
+      place.stride = phase.getRepeat() > 1 ? bytes : 0;
+    }
+    places[argument] = place;
+  }
+}
+
+// A result that a variable is assigned is written there at once, if nothing reads the old value afterwards and the
+// kernel itself may overwrite what it reads.
+std::optional<Place> PhaseLowering::placeInVariable(KernelOp kernel, unsigned index,
+                                                    ArrayRef<SmallVector<unsigned>> overwritable) {
+  AssignOp assign;
+  for (Operation *user : kernel.getResult(index).getUsers())
+    if (auto found = dyn_cast<AssignOp>(user); found && !assign)
+      assign = found;
+  if (!assign)
+    return std::nullopt;
+  Place place = variablePlace(assign.getVariable());
+  for (auto read : phase.getBody().front().getOps<ReadOp>()) {
+    if (read.getVariable() != assign.getVariable())
+      continue;
+    for (OpOperand &use : read->getUses()) {
+      Operation *user = use.getOwner();
+      if (isa<ReshapeOp>(user))
+        return std::nullopt;
+      if (user == kernel ? !llvm::is_contained(overwritable[index], use.getOperandNumber())
+                         : kernel->isBeforeInBlock(user))
+        return std::nullopt;
+    }
+  }
+  return place;
+}
+
+Place PhaseLowering::placeResult(KernelOp kernel, unsigned index,
+                                 ArrayRef<SmallVector<unsigned>> overwritable,
+                                 llvm::SmallBitVector &taken) {
+  if (auto place = placeInVariable(kernel, index, overwritable))
+    return *place;
+  Value result = kernel.getResult(index);
+  for (unsigned input : overwritable[index]) {
+    Value operand = kernel.getOperand(input);
+    Place place = places.lookup(root(operand));
+    bool dies = lastUse(operand) == kernel && place.buffer.getKind() == exec::BufferKind::activation &&
+                llvm::count(kernel.getOperands(), operand) == 1;
+    if (!dies || taken.test(input))
+      continue;
+    // Another operand may be a reshape of the same buffer.
+    bool isShared = llvm::count_if(kernel.getOperands(), [&](Value other) {
+                      return places.lookup(root(other)) == place;
+                    }) > 1;
+    if (isShared)
+      continue;
+    taken.set(input);
+    return place;
+  }
+  return {addBuffer(program + "." + phase.getName() + "." + Twine(counter++), getByteSize(result.getType()),
+                    exec::BufferKind::activation, false)};
+}
+
+static int64_t sumBytes(TypeRange types) {
+  int64_t bytes = 0;
+  for (Type type : types)
+    bytes += getByteSize(type);
+  return bytes;
+}
+
+// Bytes that a kernel must move at least: of a table only the rows that are looked up.
+static int64_t countBytes(KernelOp kernel) {
+  int64_t bytes = sumBytes(kernel.getOperandTypes()) + sumBytes(kernel.getResultTypes());
+  kernel.walk([&](EmbeddingOp op) {
+    bytes += getByteSize(op.getType()) - getByteSize(op.getTable().getType());
+  });
+  return bytes;
+}
+
+LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
+  SmallVector<SmallVector<unsigned>> overwritable = getOverwritableInputs(kernel.getBody().front());
+  SmallVector<Attribute> names;
+  SmallVector<int64_t> offsets, strides;
+  auto pass = [&](Place place) {
+    names.push_back(FlatSymbolRefAttr::get(place.buffer));
+    offsets.push_back(place.offset);
+    strides.push_back(place.stride);
+  };
+  llvm::SmallBitVector taken(kernel.getNumOperands());
+  for (Value operand : kernel.getOperands())
+    pass(places.lookup(root(operand)));
+  for (unsigned index = 0; index < kernel.getNumResults(); ++index) {
+    Place place = placeResult(kernel, index, overwritable, taken);
+    places[kernel.getResult(index)] = place;
+    pass(place);
+  }
+  int64_t flops = 0;
+  kernel.walk([&](Costed op) { flops += op.getFlops(); });
+  exec::KernelOp code = kernels.get(kernel);
+  exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(), commands.getArrayAttr(names), offsets,
+                         strides, kernel.getNumOperands(), code.getSymName(), flops, countBytes(kernel));
+  return success();
+}
+
+void PhaseLowering::lowerAssign(AssignOp assign) {
+  Place source = places.lookup(root(assign.getValue())), target = variablePlace(assign.getVariable());
+  if (source == target)
+    return;
+  exec::CopyOp::create(commands, assign.getLoc(),
+                       commands.getArrayAttr({FlatSymbolRefAttr::get(source.buffer),
+                                              FlatSymbolRefAttr::get(target.buffer)}),
+                       ArrayRef<int64_t>{source.offset, 0}, ArrayRef<int64_t>{source.stride, 0},
+                       getByteSize(assign.getValue().getType()));
+}
+
+void PhaseLowering::lowerOutput(OutputOp output) {
+  Place place = places.lookup(root(output.getValue()));
+  auto buffer = addBuffer("output." + program + "." + output.getName(),
+                          getByteSize(output.getValue().getType()), exec::BufferKind::output, true);
+  exec::CopyOp::create(commands, output.getLoc(),
+                       commands.getArrayAttr({FlatSymbolRefAttr::get(place.buffer), FlatSymbolRefAttr::get(buffer)}),
+                       ArrayRef<int64_t>{place.offset, 0}, ArrayRef<int64_t>{place.stride, 0},
+                       getByteSize(output.getValue().getType()));
+  outputs.push_back(commands.getArrayAttr({output.getNameAttr(), FlatSymbolRefAttr::get(buffer),
+                                           TypeAttr::get(output.getValue().getType())}));
+}
+
+LogicalResult PhaseLowering::run() {
+  placeInputs();
+  findLastUses();
+  for (Operation &op : phase.getBody().front()) {
+    if (auto read = dyn_cast<ReadOp>(op))
+      places[read.getResult()] = variablePlace(read.getVariable());
+    else if (auto kernel = dyn_cast<KernelOp>(op)) {
+      if (failed(lowerKernel(kernel)))
+        return failure();
+    } else if (auto assign = dyn_cast<AssignOp>(op))
+      lowerAssign(assign);
+    else if (auto output = dyn_cast<OutputOp>(op))
+      lowerOutput(output);
+    else if (!isa<ReshapeOp, YieldOp>(op))
+      return op.emitOpError("is not inside a kernel: run -kiln-fuse-kernels first");
+  }
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// The module
+//===----------------------------------------------------------------------===//
+
+void LowerToExecPass::declareVariables(ModuleOp module, SymbolTable &symbols) {
+  OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
+  for (auto variable : llvm::to_vector(module.getOps<VariableOp>())) {
+    auto kind = exec::BufferKind::variable;
+    if (variable.isTransient())
+      kind = variable.getRole() == Role::gradient ? exec::BufferKind::gradient : exec::BufferKind::scratch;
+    symbols.insert(exec::BufferOp::create(builder, variable.getLoc(), ("variable." + variable.getSymName()).str(),
+                                          getByteSize(variable.getTensorType()), kind, true, nullptr));
+  }
+}
+
+// An input holds the whole batch: phases that repeat see slices of it.
+ArrayAttr LowerToExecPass::declareInputs(ProgramOp program, SymbolTable &symbols) {
+  OpBuilder builder = OpBuilder::atBlockEnd(getOperation().getBody());
+  SmallVector<Attribute> inputs;
+  llvm::StringSet<> seen;
+  bool isFunction = false;
+  program.walk([&](PhaseOp phase) { isFunction |= phase.getName() == "call"; });
+  program.walk([&](PhaseOp phase) {
+    for (auto [name, argument] : llvm::zip(phase.getInputs(), phase.getBody().getArguments())) {
+      StringRef key = cast<StringAttr>(name).getValue();
+      if (!seen.insert(key).second)
+        continue;
+      auto type = cast<RankedTensorType>(argument.getType());
+      SmallVector<int64_t> shape(type.getShape());
+      if (!isFunction)
+        shape.front() = program.getBatch();
+      auto whole = RankedTensorType::get(shape, type.getElementType());
+      std::string symbol = ("input." + program.getSymName() + "." + key).str();
+      auto add = [&](const Twine &name, exec::BufferKind kind) {
+        auto buffer = exec::BufferOp::create(builder, program.getLoc(), name.str(), getByteSize(whole), kind, true,
+                                             nullptr);
+        symbols.insert(buffer);
+        return FlatSymbolRefAttr::get(buffer);
+      };
+      auto buffer = add(symbol, exec::BufferKind::input);
+      auto staging = isFunction ? buffer : add("staging." + symbol, exec::BufferKind::staging);
+      inputs.push_back(builder.getArrayAttr({name, buffer, staging, TypeAttr::get(whole)}));
+    }
+  });
+  return builder.getArrayAttr(inputs);
+}
+
+LogicalResult LowerToExecPass::lower(ProgramOp program, SymbolTable &symbols, KernelTable &kernels) {
+  OpBuilder builder = OpBuilder::atBlockEnd(getOperation().getBody());
+  ArrayAttr inputs = declareInputs(program, symbols);
+  std::string name = program.getSymName().str();
+  auto lowered = exec::ProgramOp::create(builder, program.getLoc(), name, program.getBatch(), inputs,
+                                         builder.getArrayAttr({}));
+  OpBuilder phases = OpBuilder::atBlockEnd(&lowered.getBody().emplaceBlock());
+  SmallVector<Attribute> outputs;
+  for (auto phase : llvm::to_vector(program.getBody().front().getOps<PhaseOp>())) {
+    auto target = exec::PhaseOp::create(phases, phase.getLoc(), phase.getName(), phase.getRepeat());
+    OpBuilder commands = OpBuilder::atBlockEnd(&target.getBody().emplaceBlock());
+    PhaseLowering lowering(phase, getOperation(), symbols, kernels, commands, name);
+    if (failed(lowering.run()))
+      return failure();
+    outputs.append(lowering.outputs);
+  }
+  lowered.setOutputsAttr(builder.getArrayAttr(outputs));
+  program.erase();
+  return success();
+}
+
+} // namespace kiln

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Gives every buffer its place in the arena. Buffers that are always live lie first, one after the other. The others
+// live from the first to the last command that names them; those of one program share the space behind, such
+// that no two that live at the same time overlap. Several orders of placing are tried and the smallest arena is kept;
+// ties go to the first, so that the plan is always the same.
+#include "compiler/pipeline/Passes.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+#define GEN_PASS_DEF_PLANMEMORY
+#include "compiler/pipeline/Passes.h.inc"
+
+namespace {
+
+constexpr int64_t kAlignment = 64;
+
+struct Lifetime {
+  exec::BufferOp buffer;
+  int64_t bytes = 0; // Aligned.
+  int64_t first = -1, last = -1;
+  int64_t offset = -1;
+
+  bool overlaps(const Lifetime &other) const { return first <= other.last && other.first <= last; }
+};
+
+struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
+  void runOnOperation() override;
+};
+
+} // namespace
+
+// In order of first use, so that the result does not depend on names.
+static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program, SymbolTable &symbols, int64_t &commands) {
+  llvm::MapVector<Operation *, Lifetime> lifetimes;
+  commands = 0;
+  program.walk<WalkOrder::PreOrder>([&](Operation *command) {
+    auto names = command->getAttrOfType<ArrayAttr>("buffers");
+    if (!names)
+      return;
+    for (Attribute name : names) {
+      auto buffer = symbols.lookup<exec::BufferOp>(cast<FlatSymbolRefAttr>(name).getValue());
+      if (buffer.getAlwaysLive())
+        continue;
+      Lifetime &lifetime = lifetimes[buffer];
+      if (!lifetime.buffer)
+        lifetime = {buffer, int64_t(llvm::alignTo(buffer.getBytes(), kAlignment)), commands, commands, -1};
+      lifetime.last = commands;
+    }
+    ++commands;
+  });
+  SmallVector<Lifetime> result;
+  for (auto &entry : lifetimes)
+    result.push_back(entry.second);
+  return result;
+}
+
+// Puts each buffer, in the given order, into the tightest gap between those that live at the same time.
+static int64_t place(SmallVector<Lifetime> &lifetimes, ArrayRef<unsigned> order) {
+  int64_t peak = 0;
+  SmallVector<unsigned> placed;
+  for (unsigned index : order) {
+    Lifetime &lifetime = lifetimes[index];
+    SmallVector<std::pair<int64_t, int64_t>> busy;
+    for (unsigned other : placed)
+      if (lifetimes[other].overlaps(lifetime))
+        busy.push_back({lifetimes[other].offset, lifetimes[other].offset + lifetimes[other].bytes});
+    llvm::sort(busy);
+    int64_t best = -1, bestGap = std::numeric_limits<int64_t>::max(), end = 0;
+    for (auto [from, to] : busy) {
+      int64_t gap = from - end;
+      if (gap >= lifetime.bytes && gap < bestGap) {
+        best = end;
+        bestGap = gap;
+      }
+      end = std::max(end, to);
+    }
+    lifetime.offset = best >= 0 ? best : end;
+    peak = std::max(peak, lifetime.offset + lifetime.bytes);
+    placed.push_back(index);
+  }
+  return peak;
+}
+
+static int64_t findGreatestSum(ArrayRef<Lifetime> lifetimes, int64_t commands) {
+  SmallVector<int64_t> change(commands + 1);
+  for (const Lifetime &lifetime : lifetimes) {
+    change[lifetime.first] += lifetime.bytes;
+    change[lifetime.last + 1] -= lifetime.bytes;
+  }
+  int64_t live = 0, greatest = 0;
+  for (int64_t delta : change)
+    greatest = std::max(greatest, live += delta);
+  return greatest;
+}
+
+static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
+  using Key = std::function<double(const Lifetime &)>;
+  auto length = [](const Lifetime &l) { return double(l.last - l.first + 1); };
+  const Key keys[] = {
+      [](const Lifetime &l) { return double(l.bytes); },
+      [&](const Lifetime &l) { return double(l.bytes) * length(l); },
+      [&](const Lifetime &l) { return length(l); },
+      [](const Lifetime &l) { return -double(l.first); },
+      [](const Lifetime &l) { return double(l.last); },
+  };
+  int64_t bound = findGreatestSum(lifetimes, commands);
+  SmallVector<Lifetime> best;
+  int64_t bestPeak = std::numeric_limits<int64_t>::max();
+  for (const Key &key : keys) {
+    SmallVector<unsigned> order = llvm::to_vector(llvm::seq<unsigned>(0, lifetimes.size()));
+    llvm::sort(order, [&](unsigned a, unsigned b) {
+      double left = key(lifetimes[a]), right = key(lifetimes[b]);
+      return left != right ? left > right : a < b;
+    });
+    SmallVector<Lifetime> attempt = lifetimes;
+    int64_t peak = place(attempt, order);
+    if (peak < bestPeak) {
+      bestPeak = peak;
+      best = attempt;
+    }
+    if (bestPeak == bound)
+      break;
+  }
+  lifetimes = best;
+  return lifetimes.empty() ? 0 : bestPeak;
+}
+
+void PlanMemoryPass::runOnOperation() {
+  ModuleOp module = getOperation();
+  SymbolTable symbols(module);
+  Builder builder(module.getContext());
+  int64_t base = 0;
+  for (auto buffer : module.getOps<exec::BufferOp>())
+    if (buffer.getAlwaysLive()) {
+      buffer.setOffset(base);
+      base += llvm::alignTo(buffer.getBytes(), kAlignment);
+    }
+  int64_t arena = base, live = base;
+  for (auto program : module.getOps<exec::ProgramOp>()) {
+    int64_t commands = 0;
+    SmallVector<Lifetime> lifetimes = findLifetimes(program, symbols, commands);
+    arena = std::max(arena, base + placeBest(lifetimes, commands));
+    live = std::max(live, base + findGreatestSum(lifetimes, commands));
+    for (Lifetime &lifetime : lifetimes)
+      lifetime.buffer.setOffset(base + lifetime.offset);
+  }
+  module->setAttr("exec.arena_bytes", builder.getI64IntegerAttr(arena));
+  module->setAttr("exec.live_bytes", builder.getI64IntegerAttr(live));
+}
+
+} // namespace kiln
