@@ -153,10 +153,35 @@ static void measure(const Problem &p, std::mt19937 &random) {
     free(data);
 }
 
+static constexpr int64_t kVocabulary = 50257;
+
+template <typename Ours, typename Library>
+static void reportHead(int64_t tokens, int64_t width,
+                       const LoadedKernel &kernel, Ours &&ours,
+                       Library &&library) {
+  double flops = 6.0 * tokens * kVocabulary * width;
+  std::vector<double> oursTimes, libraryTimes, ratios, peaks;
+  for (int round = 0; round < 5; ++round) {
+    peaks.push_back(measurePeak());
+    double start = now();
+    ours();
+    oursTimes.push_back(now() - start);
+    start = now();
+    library();
+    libraryTimes.push_back(now() - start);
+    ratios.push_back(libraryTimes.back() / oursTimes.back());
+  }
+  std::printf("head %ld tokens, width %ld: ours %.0f ms (%.1f) dnnl products "
+              "%.0f ms (%.1f) peak %.1f  ratio %.2f  compile %.0f ms\n",
+              tokens, width, median(oursTimes) * 1e3,
+              flops / median(oursTimes) * 1e-9, median(libraryTimes) * 1e3,
+              flops / median(libraryTimes) * 1e-9, median(peaks),
+              median(ratios), kernel.compileSeconds() * 1e3);
+}
+
 // The whole head against the products alone, done by the library in chunks:
 // the library's softmax is not counted.
 static void measureHead(int64_t tokens, int64_t width, std::mt19937 &random) {
-  constexpr int64_t kVocabulary = 50257;
   LoadedKernel kernel(
       CpuTarget::host(), [&](ModuleOp module, const CpuTarget &cpu) {
         Type type = Float32Type::get(module.getContext());
@@ -176,8 +201,9 @@ static void measureHead(int64_t tokens, int64_t width, std::mt19937 &random) {
   for (int64_t i = 0; i < kVocabulary * width; ++i)
     w[i] *= 0.1f;
   const KernelCode &code = kernel.code();
-  float *scratch = allocate((code.sharedScratchBytes +
-                             code.scratchBytesPerWorker * workers) / 4, random);
+  float *scratch = allocate(
+      (code.sharedScratchBytes + code.scratchBytesPerWorker * workers) / 4,
+      random);
   void *buffers[] = {x, w, labels.data(), &loss, dx, dw, scratch};
   std::vector<double> stageTimes(code.stages.size());
   auto ours = [&] {
@@ -201,24 +227,7 @@ static void measureHead(int64_t tokens, int64_t width, std::mt19937 &random) {
   };
   ours();
   library();
-  double flops = 6.0 * tokens * kVocabulary * width;
-  std::vector<double> oursTimes, libraryTimes, ratios, peaks;
-  for (int round = 0; round < 5; ++round) {
-    peaks.push_back(measurePeak());
-    double start = now();
-    ours();
-    oursTimes.push_back(now() - start);
-    start = now();
-    library();
-    libraryTimes.push_back(now() - start);
-    ratios.push_back(libraryTimes.back() / oursTimes.back());
-  }
-  std::printf("head %ld tokens, width %ld: ours %.0f ms (%.1f) dnnl products "
-              "%.0f ms (%.1f) peak %.1f  ratio %.2f  compile %.0f ms\n",
-              tokens, width, median(oursTimes) * 1e3,
-              flops / median(oursTimes) * 1e-9, median(libraryTimes) * 1e3,
-              flops / median(libraryTimes) * 1e-9, median(peaks),
-              median(ratios), kernel.compileSeconds() * 1e3);
+  reportHead(tokens, width, kernel, ours, library);
   for (size_t stage = 0; stage < code.stages.size(); ++stage)
     std::printf("  %s %.1f ms\n", code.stages[stage].symbol.c_str(),
                 stageTimes[stage] * 1e3);

@@ -24,15 +24,14 @@ struct Case {
 };
 
 std::ostream &operator<<(std::ostream &stream, const Case &c) {
-  return stream << c.m << "x" << c.n << "x" << c.k << " tA"
-                << c.transposedLeft << " tB" << c.transposedRight << " acc"
-                << c.accumulate << " ep" << c.hasEpilogue << " pad"
-                << c.padding;
+  return stream << c.m << "x" << c.n << "x" << c.k << " tA" << c.transposedLeft
+                << " tB" << c.transposedRight << " acc" << c.accumulate << " ep"
+                << c.hasEpilogue << " pad" << c.padding;
 }
 
 GemmShape shapeOf(const Case &c, Type elementType) {
-  GemmShape shape{c.m, c.n, c.k, 1, 1, 1, 1, c.n + c.padding, elementType,
-                  c.accumulate};
+  GemmShape shape{c.m,         c.n,         c.k, 1, 1, 1, 1, c.n + c.padding,
+                  elementType, c.accumulate};
   (c.transposedLeft ? shape.aColumnStride : shape.aRowStride) =
       (c.transposedLeft ? c.m : c.k) + c.padding;
   (c.transposedRight ? shape.bColumnStride : shape.bRowStride) =
@@ -43,9 +42,8 @@ GemmShape shapeOf(const Case &c, Type elementType) {
 // C = 2 C + bias[column].
 Value scaleAndBias(OpBuilder &builder, Location loc, Value values, Value,
                    Value column, ValueRange extra) {
-  Value bias = vector::LoadOp::create(builder, loc,
-                                      cast<VectorType>(values.getType()),
-                                      extra[0], column);
+  Value bias = vector::LoadOp::create(
+      builder, loc, cast<VectorType>(values.getType()), extra[0], column);
   Value twice = arith::AddFOp::create(builder, loc, values, values);
   return arith::AddFOp::create(builder, loc, twice, bias);
 }
@@ -78,11 +76,14 @@ void check(const Case &c, const CpuTarget &target, std::mt19937 &random) {
     return emitGemm(module, "gemm", typed, cpu, extra,
                     c.hasEpilogue ? GemmEpilogue(scaleAndBias) : nullptr);
   });
-  size_t aSize = (c.m - 1) * shape.aRowStride + (c.k - 1) * shape.aColumnStride + 1;
-  size_t bSize = (c.k - 1) * shape.bRowStride + (c.n - 1) * shape.bColumnStride + 1;
+  size_t aSize =
+      (c.m - 1) * shape.aRowStride + (c.k - 1) * shape.aColumnStride + 1;
+  size_t bSize =
+      (c.k - 1) * shape.bRowStride + (c.n - 1) * shape.bColumnStride + 1;
   size_t cSize = (c.m - 1) * shape.cRowStride + c.n;
-  GuardedBuffer aBuffer(aSize * sizeof(Element)), bBuffer(bSize * sizeof(Element)),
-      cBuffer(cSize * sizeof(Element)), biasBuffer(c.n * sizeof(Element));
+  GuardedBuffer aBuffer(aSize * sizeof(Element)),
+      bBuffer(bSize * sizeof(Element)), cBuffer(cSize * sizeof(Element)),
+      biasBuffer(c.n * sizeof(Element));
   Element *a = fill<Element>(aBuffer, aSize, random);
   Element *b = fill<Element>(bBuffer, bSize, random);
   Element *out = fill<Element>(cBuffer, cSize, random);
@@ -100,7 +101,9 @@ void check(const Case &c, const CpuTarget &target, std::mt19937 &random) {
 
   double tolerance = (sizeof(Element) == 4 ? 1e-6 : 1e-14) * (4 + c.k);
   for (int64_t i = 0; i < c.m; ++i)
-    for (int64_t j = 0; j < shape.cRowStride && i * shape.cRowStride + j < int64_t(cSize); ++j) {
+    for (int64_t j = 0;
+         j < shape.cRowStride && i * shape.cRowStride + j < int64_t(cSize);
+         ++j) {
       size_t place = i * shape.cRowStride + j;
       if (j >= c.n) {
         ASSERT_EQ(out[place], before[place]) << "wrote between rows: " << c;
@@ -121,8 +124,8 @@ TEST(Gemm, OddShapesInAllStrideOrders) {
   CpuTarget target = CpuTarget::host();
   std::uniform_int_distribution<int64_t> size(1, 70);
   for (int i = 0; i < 48; ++i) {
-    Case c{size(random), size(random), size(random), bool(i & 1), bool(i & 2),
-           bool(i & 4), bool(i & 8), (i % 3) * 5};
+    Case c{size(random), size(random), size(random), bool(i & 1),
+           bool(i & 2),  bool(i & 4),  bool(i & 8),  (i % 3) * 5};
     i % 5 == 4 ? check<double>(c, target, random)
                : check<float>(c, target, random);
   }
@@ -133,8 +136,8 @@ TEST(Gemm, SeveralBlocks) {
   std::mt19937 random(2);
   CpuTarget target = CpuTarget::host();
   for (int i = 0; i < 16; ++i) {
-    Case c{131 + i, 277 - i, 771 + (i & 3), bool(i & 1), bool(i & 2),
-           bool(i & 4), bool(i & 8)};
+    Case c{131 + i,     277 - i,     771 + (i & 3), bool(i & 1),
+           bool(i & 2), bool(i & 4), bool(i & 8)};
     check<float>(c, target, random);
   }
   check<double>({257, 130, 600, true, true, true, true}, target, random);

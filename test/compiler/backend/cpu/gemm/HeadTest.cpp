@@ -66,9 +66,10 @@ void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
                         {tokens, width, vocabulary, type, gradients}, cpu);
       });
   auto bytes = [](int64_t count) { return count * sizeof(Element); };
-  GuardedBuffer xBuffer(bytes(tokens * width)), wBuffer(bytes(vocabulary * width)),
-      labelBuffer(tokens * 4), lossBuffer(bytes(1)),
-      dxBuffer(bytes(tokens * width)), dwBuffer(bytes(vocabulary * width));
+  GuardedBuffer xBuffer(bytes(tokens * width)),
+      wBuffer(bytes(vocabulary * width)), labelBuffer(tokens * 4),
+      lossBuffer(bytes(1)), dxBuffer(bytes(tokens * width)),
+      dwBuffer(bytes(vocabulary * width));
   auto *x = static_cast<Element *>(xBuffer.data());
   auto *w = static_cast<Element *>(wBuffer.data());
   auto *labels = static_cast<int32_t *>(labelBuffer.data());

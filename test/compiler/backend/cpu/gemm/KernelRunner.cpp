@@ -44,9 +44,9 @@ LoadedKernel::LoadedKernel(const CpuTarget &target, const Emit &emit) {
   FailureOr<std::string> object = compileObject(*module, target);
   if (failed(object))
     die("the kernel does not compile");
-  seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() -
-                                          start)
-                .count();
+  seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
   std::string error;
   FailureOr<std::string> shared = linkObjects({*object}, error);
   if (failed(shared))
@@ -70,8 +70,8 @@ LoadedKernel::~LoadedKernel() {
 }
 
 void *LoadedKernel::scratch(int64_t workers) const {
-  int64_t bytes = kernel.sharedScratchBytes +
-                  kernel.scratchBytesPerWorker * workers;
+  int64_t bytes =
+      kernel.sharedScratchBytes + kernel.scratchBytesPerWorker * workers;
   if (memoryWorkers < workers) {
     memory.reset(new char[bytes + 64]);
     std::memset(memory.get(), 0xff, bytes + 64);

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_BACKEND_CPU_HEADWRITER_H
+#define KILN_COMPILER_BACKEND_CPU_HEADWRITER_H
+
+#include "compiler/backend/cpu/EmitHead.h"
+#include "compiler/backend/cpu/MicroKernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+
+namespace kiln::cpu {
+
+/// Sizes of blocks, and where the parts of the shared scratch begin (in
+/// elements). A panel is `lanes` tokens wide, `lanes` being several registers.
+struct HeadPlan {
+  TileShape tile;
+  int64_t lanes;
+  int64_t panels;      ///< Of all tokens.
+  int64_t chunkPanels; ///< Of the tokens whose probabilities exist at a time.
+  int64_t chunks;
+  int64_t blockRows, blocks; ///< Of the vocabulary.
+  int64_t subRows; ///< Rows of dW computed together, whose P stays in cache.
+  int64_t slices, sliceBlocks; ///< Slices have separate sums of dX.
+  int64_t columnPanels;        ///< Of X as the right operand of dW.
+  // X^T as [panel][width][lanes]; X as [column panel][token][lanes];
+  // maxima and factors as [block][token]; probabilities as
+  // [block][panel][row][lanes]; dX^T as [slice][panel][width][lanes].
+  int64_t transposed, columns, maxima, factors, labelLogits, weights, losses;
+  int64_t probabilities, partials;
+  int64_t sharedSize, workerSize;
+  int64_t leftPanelStride; ///< Of W^T packed per worker.
+};
+
+HeadPlan planHead(const HeadShape &shape, const CpuTarget &target);
+
+/// The panels of tokens that a stage works on.
+struct Chunk {
+  mlir::Value first, count;
+};
+
+/// Writes the stages. Each that works on a chunk is one function that the
+/// stages of all chunks call.
+class HeadWriter {
+public:
+  HeadWriter(mlir::ModuleOp module, llvm::StringRef symbol,
+             const HeadShape &shape, const CpuTarget &target)
+      : module(module), symbol(symbol), shape(shape),
+        plan(planHead(shape, target)), builder(module.getContext()),
+        write(builder, module.getLoc(), shape.elementType, target) {}
+
+  KernelCode emit();
+
+private:
+  using Body = llvm::function_ref<void(mlir::Value item, const Chunk &)>;
+  mlir::func::FuncOp define(llvm::StringRef name, Body body);
+  void launch(mlir::func::FuncOp function, llvm::StringRef name, int64_t chunk,
+              int64_t items);
+
+  void packTokens(mlir::Value panel);
+  void computeLogits(mlir::Value block, const Chunk &chunk);
+  void computeTiles(mlir::Value block, mlir::Value panel, mlir::Value logits);
+  void takeLabelLogits(mlir::Value block, mlir::Value panel,
+                       mlir::Value inChunk, mlir::Value logits);
+  void combine(mlir::Value inChunk, const Chunk &chunk);
+  void sumLosses();
+  void computeGradients(mlir::Value slice, const Chunk &chunk);
+  void packWeights(mlir::Value block);
+  void scaleProbabilities(mlir::Value block, mlir::Value inChunk,
+                          const Chunk &chunk);
+  void accumulateInputGradient(mlir::Value block, mlir::Value slice,
+                               mlir::Value inChunk);
+  void computeWeightGradient(mlir::Value block, const Chunk &chunk);
+  void reduceInputGradient(mlir::Value inChunk, const Chunk &chunk);
+
+  void forEachToken(
+      mlir::Value panel,
+      llvm::function_ref<void(mlir::Value lane, mlir::Value label)> body);
+  void forEachTile(mlir::Value begin, mlir::Value end, int64_t total,
+                   llvm::function_ref<void(mlir::Value, int64_t)> body);
+  llvm::SmallVector<mlir::Value>
+  multiply(int64_t rows, int64_t columns, const ScalarOperand &left,
+           const VectorOperand &right, mlir::Value depth, int64_t depthFactor);
+  void prefetchTile(int64_t rows, int64_t columns, mlir::Value buffer,
+                    mlir::Value place, int64_t stride);
+  void storeTile(llvm::ArrayRef<mlir::Value> sums, int64_t rows,
+                 int64_t columns, mlir::Value buffer, mlir::Value place,
+                 int64_t stride, mlir::Value addsTo);
+  mlir::Value blockEnd(mlir::Value block);
+  mlir::Value probabilityPanel(mlir::Value block, mlir::Value inChunk);
+  mlir::Value statistics(int64_t part, mlir::Value block, mlir::Value inChunk);
+  mlir::Value constant(double value, int64_t size);
+  mlir::Value scalar(double value) {
+    return mlir::arith::ConstantOp::create(
+        builder, write.loc, builder.getFloatAttr(shape.elementType, value));
+  }
+  mlir::Value negate(mlir::Value condition) {
+    mlir::Value yes =
+        mlir::arith::ConstantIntOp::create(builder, write.loc, 1, 1);
+    return mlir::arith::XOrIOp::create(builder, write.loc, condition, yes);
+  }
+  mlir::Value exponential(mlir::Value value) {
+    return mlir::math::ExpOp::create(builder, write.loc, value);
+  }
+  mlir::Value addFloat(mlir::Value left, mlir::Value right) {
+    return mlir::arith::AddFOp::create(builder, write.loc, left, right);
+  }
+  mlir::Value subFloat(mlir::Value left, mlir::Value right) {
+    return mlir::arith::SubFOp::create(builder, write.loc, left, right);
+  }
+  mlir::Value mulFloat(mlir::Value left, mlir::Value right) {
+    return mlir::arith::MulFOp::create(builder, write.loc, left, right);
+  }
+  mlir::Value maxFloat(mlir::Value left, mlir::Value right) {
+    mlir::Value isGreater = mlir::arith::CmpFOp::create(
+        builder, write.loc, mlir::arith::CmpFPredicate::OGT, left, right);
+    return mlir::arith::SelectOp::create(builder, write.loc, isGreater, left,
+                                         right);
+  }
+
+  mlir::ModuleOp module;
+  llvm::StringRef symbol;
+  const HeadShape &shape;
+  HeadPlan plan;
+  mlir::OpBuilder builder;
+  TileWriter write;
+  KernelCode code;
+  llvm::SmallVector<mlir::Type> buffers;
+  // The arguments of the function being written.
+  mlir::Value x, w, labels, loss, dx, dw, scratch, workerBase;
+};
+
+} // namespace kiln::cpu
+
+#endif // KILN_COMPILER_BACKEND_CPU_HEADWRITER_H
