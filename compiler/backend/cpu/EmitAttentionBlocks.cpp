@@ -347,7 +347,9 @@ func::FuncOp createFlatStage(ModuleOp module, StringRef symbol, Type element,
   SmallVector<Type> buffers;
   for (int64_t size : sizes)
     buffers.push_back(MemRefType::get({size}, element));
-  return createStage(module, symbol, buffers);
+  func::FuncOp stage = createStage(module, symbol, buffers);
+  markVectorised(stage);
+  return stage;
 }
 
 } // namespace kiln::cpu

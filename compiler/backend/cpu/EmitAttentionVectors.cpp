@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/EmitAttentionVectors.h"
+#include "compiler/backend/cpu/ObjectCode.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -106,6 +107,7 @@ void VectorBuilder::call(StringRef name, ValueRange arguments,
         builder, loc, name,
         builder.getFunctionType(arguments.getTypes(), TypeRange()));
     function.setPrivate();
+    markVectorised(function);
     function->setAttr(
         "llvm.linkage",
         LLVM::LinkageAttr::get(builder.getContext(), LLVM::Linkage::Internal));

@@ -169,6 +169,7 @@ static void addScratch(exec::LaunchOp launch, exec::KernelOp kernel, SymbolTable
 }
 
 FailureOr<std::string> generateKernels(ModuleOp module, const GenerateOptions &options) {
+  loadLoweringDialects(*module.getContext());
   SmallVector<exec::KernelOp> kernels(module.getOps<exec::KernelOp>());
   std::vector<Result> results = generateAll(kernels, options);
   llvm::StringMap<unsigned> numbers;

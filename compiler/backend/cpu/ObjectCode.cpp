@@ -69,10 +69,7 @@ static LogicalResult approximateMath(ModuleOp module) {
   return applyPatternsGreedily(module, std::move(patterns));
 }
 
-static LogicalResult lowerToLlvmDialect(ModuleOp module, bool preciseMath) {
-  if (!preciseMath && failed(approximateMath(module)))
-    return failure();
-  PassManager manager(module.getContext());
+static void buildLowering(PassManager &manager) {
   manager.enableVerifier(false);
   manager.addPass(createConvertLinalgToLoopsPass());
   manager.addNestedPass<func::FuncOp>(createConvertVectorToSCFPass());
@@ -99,6 +96,23 @@ static LogicalResult lowerToLlvmDialect(ModuleOp module, bool preciseMath) {
   manager.addPass(createConvertIndexToLLVMPass());
   manager.addPass(createConvertControlFlowToLLVMPass());
   manager.addPass(createReconcileUnrealizedCastsPass());
+}
+
+void loadLoweringDialects(MLIRContext &context) {
+  PassManager manager(&context);
+  buildLowering(manager);
+  DialectRegistry registry;
+  manager.getDependentDialects(registry);
+  context.appendDialectRegistry(registry);
+  for (StringRef name : registry.getDialectNames())
+    context.getOrLoadDialect(name);
+}
+
+static LogicalResult lowerToLlvmDialect(ModuleOp module, bool preciseMath) {
+  if (!preciseMath && failed(approximateMath(module)))
+    return failure();
+  PassManager manager(module.getContext());
+  buildLowering(manager);
   return manager.run(module);
 }
 
