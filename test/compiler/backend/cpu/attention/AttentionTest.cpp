@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <random>
+#include <sys/mman.h>
 
 namespace kiln::cpu::test {
 
@@ -18,36 +19,40 @@ struct Reference {
   std::vector<double> out, logSumExp, gradient;
 };
 
-/// A buffer between guards, at the alignment that kernels are promised. The
-/// guards show a write out of bounds; they are NaN, which shows a read.
+/// A buffer, aligned as kernels are promised, that ends within 63 bytes of a
+/// page that cannot be read. The bytes around it show a write out of bounds.
 template <typename T> class Guarded {
 public:
   explicit Guarded(size_t size)
-      : size(size), memory(static_cast<T *>(std::aligned_alloc(
-                        64, (size * sizeof(T) + 3 * kGuard) / 64 * 64))) {
-    std::memset(memory, 0xff, (size * sizeof(T) + 3 * kGuard) / 64 * 64);
+      : size(size), bytes((size * sizeof(T) + 63) / 64 * 64),
+        mapped((bytes + 2 * kPage) / kPage * kPage + kPage) {
+    void *pages = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memory = static_cast<unsigned char *>(pages);
+    std::memset(memory, 0xff, mapped);
+    mprotect(memory + mapped - kPage, kPage, PROT_NONE);
   }
   explicit Guarded(const std::vector<double> &values) : Guarded(values.size()) {
     for (size_t index = 0; index < size; ++index)
       data()[index] = static_cast<T>(values[index]);
   }
-  ~Guarded() { std::free(memory); }
+  ~Guarded() { munmap(memory, mapped); }
   Guarded(const Guarded &) = delete;
 
-  T *data() { return memory + kGuard / sizeof(T); }
+  T *data() { return reinterpret_cast<T *>(memory + mapped - kPage - bytes); }
   bool isGuardIntact() {
-    auto *bytes = reinterpret_cast<unsigned char *>(memory);
-    for (size_t index = 0; index < kGuard; ++index)
-      if (bytes[index] != 0xff ||
-          bytes[kGuard + size * sizeof(T) + index] != 0xff)
+    unsigned char *begin = memory + mapped - kPage - bytes;
+    for (unsigned char *byte = memory; byte != memory + mapped - kPage; ++byte)
+      if ((byte < begin || byte >= begin + size * sizeof(T)) && *byte != 0xff)
         return false;
     return true;
   }
   const size_t size;
 
 private:
-  static constexpr size_t kGuard = 512;
-  T *memory;
+  static constexpr size_t kPage = 4096;
+  size_t bytes, mapped;
+  unsigned char *memory;
 };
 
 } // namespace
@@ -202,19 +207,18 @@ static ShapeOptions withScale(int64_t batch, int64_t sequence, int64_t heads,
 
 // Around the edges of register tiles, panels and blocks, where a bound that is
 // off by one reads a neighbour.
-TEST(Attention, MatchesDefinitionAtEverySmallSequence) {
-  for (int64_t sequence = 1; sequence <= 20; ++sequence)
+TEST(Attention, MatchesDefinitionAtSmallSequences) {
+  for (int64_t sequence : {1, 2, 3, 5, 6, 7, 8, 9, 15, 16, 17, 19})
     check(withScale(1, sequence, 2, 5));
 }
 
 TEST(Attention, MatchesDefinitionAroundBlocks) {
-  for (int64_t sequence : {31, 32, 33, 47, 48, 49, 50, 95, 97, 113})
+  for (int64_t sequence : {31, 33, 47, 48, 49, 97})
     check(withScale(1, sequence, 3, 8));
 }
 
 TEST(Attention, MatchesDefinitionAtOddWidths) {
-  for (int64_t width : {1,  2,  3,  4,  7,  9,   15,  16,  17,  24,  31, 33,
-                        40, 48, 63, 65, 80, 100, 127, 128, 129, 255, 256})
+  for (int64_t width : {1, 3, 7, 9, 16, 17, 24, 40, 63, 100, 129, 255, 256})
     check(withScale(1, 37, 2, width));
 }
 
@@ -233,6 +237,17 @@ TEST(Attention, DividesSinglePairs) {
 
 // Blocks shrink so that complete rows of scores stay in cache.
 TEST(Attention, HandlesLongSequences) { check(withScale(1, 2500, 1, 4)); }
+
+// The tiles of other machines, which LLVM maps to the registers of this one.
+TEST(Attention, MatchesDefinitionAtOtherVectorWidths) {
+  for (auto [bytes, registers] : {std::pair(64, 32), {16, 16}, {32, 32}})
+    for (auto [sequence, width] : {std::pair(70, 40), {33, 48}, {130, 7}}) {
+      ShapeOptions shape = withScale(1, sequence, 2, width);
+      shape.vectorBytes = bytes;
+      shape.vectorRegisters = registers;
+      check(shape);
+    }
+}
 
 TEST(Attention, TakesAnyScale) {
   for (double scale : {-0.5, 0.0, 1.0}) {

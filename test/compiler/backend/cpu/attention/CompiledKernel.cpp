@@ -47,6 +47,10 @@ CompiledKernel::CompiledKernel(const ShapeOptions &options, bool isGradient) {
                           options.isDouble ? Type(builder.getF64Type())
                                            : Type(builder.getF32Type())};
   CpuTarget target = CpuTarget::host();
+  if (options.vectorBytes)
+    target.vectorBytes = options.vectorBytes;
+  if (options.vectorRegisters)
+    target.vectorRegisters = options.vectorRegisters;
   auto start = std::chrono::steady_clock::now();
   code = isGradient ? emitAttentionGradient(*module, "kernel", shape, target)
                     : emitAttention(*module, "kernel", shape, target);

@@ -17,6 +17,8 @@ struct ShapeOptions {
   bool isCausal;
   double scale;
   bool isDouble;
+  int64_t vectorBytes = 0;     ///< Unless 0, instead of this machine's.
+  int64_t vectorRegisters = 0; ///< The same.
 };
 
 /// A kernel compiled for this machine, linked, and opened in this process.
