@@ -2,7 +2,8 @@
 // Groups ops into kernels. Every op starts alone; from the last op to the first, each joins the kernels that
 // read it while they can share one nest of loops (KernelDomain) and no cycle arises. Joining readers rather than writers
 // computes a value where it is needed: what only the backward pass needs is not made and kept by the forward
-// pass. An op whose result is larger than all it reads (a broadcast, a constant) is copied to every reader, so it is
+// pass. Two groups may share their loops only once an op that relates them has joined, so the walk is repeated
+// until nothing changes. An op whose result is larger than all it reads (a broadcast, a constant) is copied to every reader, so it is
 // never stored.
 #include "compiler/fuse/KernelDomain.h"
 #include "compiler/pipeline/Passes.h"
@@ -74,7 +75,8 @@ public:
   SmallVector<Group *> getOrder();
 
 private:
-  bool tryJoin(Group *reader, Group *writer);
+  bool joinReaders(Operation *op);
+  bool tryJoin(Group *writer, Group *reader);
   bool hasDetour(Group *from, Group *to);
   void visitReaders(Group *group, llvm::function_ref<void(Group *)> visit);
 
@@ -100,7 +102,6 @@ Grouping::Grouping(Block &block, bool fuse) : block(block), fuse(fuse) {
   }
 }
 
-// An assignment follows everything that read the variable before: order through memory counts as a reader.
 void Grouping::visitReaders(Group *group, llvm::function_ref<void(Group *)> visit) {
   for (Operation *op : group->ops) {
     for (Operation *user : op->getUsers())
@@ -165,19 +166,27 @@ void Grouping::fuseAll() {
   SmallVector<Operation *> ops;
   for (Operation &op : block.without_terminator())
     ops.push_back(&op);
-  for (Operation *op : llvm::reverse(ops)) {
-    Group *group = groupOf[op];
-    if (!group->isOpen)
-      continue;
-    SmallVector<Group *> readers;
-    visitReaders(group, [&](Group *reader) {
-      if (!llvm::is_contained(readers, reader))
-        readers.push_back(reader);
-    });
-    llvm::sort(readers, [](Group *a, Group *b) { return a->last > b->last; });
-    for (Group *reader : readers)
-      tryJoin(groupOf[op], reader);
+  bool hasChanged = true;
+  while (hasChanged) {
+    hasChanged = false;
+    for (Operation *op : llvm::reverse(ops))
+      hasChanged |= joinReaders(op);
   }
+}
+
+bool Grouping::joinReaders(Operation *op) {
+  if (!groupOf[op]->isOpen)
+    return false;
+  llvm::SmallSetVector<Group *, 4> readers;
+  for (Operation *user : op->getUsers())
+    if (Group *reader = groupOf.lookup(user); reader && reader->isOpen)
+      readers.insert(reader);
+  SmallVector<Group *> latestFirst = readers.takeVector();
+  llvm::sort(latestFirst, [](Group *a, Group *b) { return a->last > b->last; });
+  bool hasJoined = false;
+  for (Group *reader : latestFirst)
+    hasJoined |= tryJoin(groupOf[op], reader);
+  return hasJoined;
 }
 
 SmallVector<Group *> Grouping::getOrder() {

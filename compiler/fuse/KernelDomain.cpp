@@ -19,9 +19,16 @@ bool isFusable(Operation *op) {
   bool isContraction = structured.getReduction() != Reduction::none && op->getNumOperands() > 1;
   if (isContraction)
     return false;
-  return llvm::all_of(structured.getLoopMaps(), [](AffineMap map) {
-    for (unsigned index = 1; index < map.getNumResults(); ++index)
-      if (map.getDimPosition(index - 1) > map.getDimPosition(index))
+  SmallVector<AffineMap> maps = structured.getLoopMaps();
+  auto widest = llvm::max_element(maps, [](AffineMap a, AffineMap b) {
+    return a.getNumResults() < b.getNumResults();
+  });
+  SmallVector<unsigned> order(widest->getNumDims());
+  for (unsigned position = 0; position < widest->getNumResults(); ++position)
+    order[widest->getDimPosition(position)] = position;
+  return llvm::all_of(maps, [&](AffineMap map) {
+    for (unsigned position = 1; position < map.getNumResults(); ++position)
+      if (order[map.getDimPosition(position - 1)] > order[map.getDimPosition(position)])
         return false;
     return true;
   });

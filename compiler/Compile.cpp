@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/Compile.h"
+#include "compiler/artifact/WriteArtifact.h"
+#include "compiler/backend/cpu/GenerateKernels.h"
+#include "compiler/frontend/ImportModel.h"
+#include "compiler/pipeline/Pipeline.h"
+
+#include "mlir/IR/AsmState.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Verifier.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+namespace {
+
+/// Turns what is reported on a context while it lives into text.
+class DiagnosticText {
+public:
+  explicit DiagnosticText(MLIRContext *context)
+      : handler(context, [this](Diagnostic &diagnostic) { add(diagnostic); }) {}
+
+  /// A failure with all that was reported as its message.
+  Status fail(Code code, const char *otherwise) const {
+    return Status(code, text.empty() ? otherwise : text);
+  }
+
+private:
+  void add(const Diagnostic &diagnostic) {
+    if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+      return;
+    llvm::raw_string_ostream stream(text);
+    if (!text.empty())
+      stream << "\n";
+    if (auto place = diagnostic.getLocation()->findInstanceOf<FileLineColLoc>())
+      stream << place.getFilename().getValue() << ":" << place.getLine() << ":"
+             << place.getColumn() << ": ";
+    stream << "error: " << diagnostic.str();
+  }
+
+  std::string text;
+  ScopedDiagnosticHandler handler;
+};
+
+} // namespace
+
+CompileContext::CompileContext() : mlir(MLIRContext::Threading::ENABLED) {
+  DialectRegistry registry;
+  registerDialects(registry);
+  mlir.appendDialectRegistry(registry);
+  mlir.loadAllAvailableDialects();
+}
+
+// Writes the module as it is after a stage, for people who want to see what the
+// compiler does.
+static void dump(ModuleOp module, const std::string &folder, StringRef stage) {
+  if (folder.empty())
+    return;
+  std::error_code error;
+  llvm::raw_fd_ostream stream((folder + "/" + stage + ".mlir").str(), error);
+  if (!error)
+    module.print(stream);
+}
+
+static Status checkMemory(ModuleOp module, const Config &config) {
+  int64_t arena =
+      module->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt();
+  int64_t limit = config.devices.memory;
+  if (limit == 0 || arena <= limit)
+    return {};
+  return Status(Code::noPlan,
+                "error: the plan needs " + std::to_string(arena) +
+                    " bytes, but devices.memory is " + std::to_string(limit) +
+                    ": " + std::to_string(arena - limit) +
+                    " too many; a smaller training.micro_batch needs less");
+}
+
+static Status compileVerified(ModuleOp module, const Config &config,
+                              const CompileOptions &options,
+                              const std::string &outputPath,
+                              const DiagnosticText &text) {
+  dump(module, options.dumpFolder, "1-model");
+  PassManager manager(module.getContext());
+  buildPipeline(manager, config, options.isReference);
+  // What a user wrote may ask for what no pass can do; our own models may not.
+  if (failed(manager.run(module)))
+    return text.fail(config.model.kind == ModelKind::File ? Code::inputRejected
+                                                          : Code::internal,
+                     "error: a pass failed");
+  dump(module, options.dumpFolder, "2-exec");
+  cpu::GenerateOptions generate{cpu::CpuTarget::host(), config.devices.threads,
+                                options.isReference};
+  FailureOr<std::string> kernels = cpu::generateKernels(module, generate);
+  if (failed(kernels))
+    return text.fail(Code::internal, "error: kernels could not be generated");
+  PassManager memory(module.getContext());
+  buildMemoryPipeline(memory);
+  if (failed(memory.run(module)))
+    return text.fail(Code::internal, "error: memory could not be planned");
+  dump(module, options.dumpFolder, "3-planned");
+  if (Status fits = checkMemory(module, config); !fits.ok())
+    return fits;
+  Status written =
+      writeArtifact(module, *kernels, config, generate.target, outputPath);
+  if (!written.ok())
+    return Status(written.code(), "error: " + written.message());
+  return {};
+}
+
+Status compileModule(ModuleOp module, const Config &config,
+                     const CompileOptions &options,
+                     const std::string &outputPath) {
+  DiagnosticText text(module.getContext());
+  if (failed(verify(module)))
+    return text.fail(Code::inputRejected, "error: the model is not valid");
+  return compileVerified(module, config, options, outputPath, text);
+}
+
+Status compileConfig(const Config &config, const CompileOptions &options,
+                     const std::string &outputPath) {
+  CompileContext context;
+  OwningOpRef<ModuleOp> module;
+  {
+    DiagnosticText text(&context.mlir);
+    module = importModel(config, context.mlir);
+    if (!module)
+      return text.fail(Code::inputRejected, "error: the model cannot be read");
+  }
+  return compileModule(*module, config, options, outputPath);
+}
+
+} // namespace kiln

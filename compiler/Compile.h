@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_COMPILE_H
+#define KILN_COMPILER_COMPILE_H
+
+#include "compiler/config/Config.h"
+#include "runtime/Status.h"
+
+#include "mlir/IR/BuiltinOps.h"
+
+#include <string>
+
+namespace kiln {
+
+struct CompileOptions {
+  /// Generate the unoptimised program that tests compare with.
+  bool isReference = false;
+  /// Existing folder for the IR after each stage; empty for none.
+  std::string dumpFolder;
+};
+
+/// A context with every dialect that a module may contain in any stage.
+struct CompileContext {
+  CompileContext();
+  mlir::MLIRContext mlir;
+};
+
+/// Compiles kiln text as a frontend makes it and writes the artifact. The
+/// module is changed in place: after success it is the planned exec program,
+/// kernels included, which is how tests see what the runtime will run.
+/// Diagnostics are the message of the status, one per line as `file:line:col:
+/// error: ...`.
+Status compileModule(mlir::ModuleOp module, const Config &config,
+                     const CompileOptions &options,
+                     const std::string &outputPath);
+
+/// The same for the model that the config names.
+Status compileConfig(const Config &config, const CompileOptions &options,
+                     const std::string &outputPath);
+
+} // namespace kiln
+
+#endif // KILN_COMPILER_COMPILE_H
