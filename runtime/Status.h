@@ -18,6 +18,7 @@ enum class Code : int {
   inputRejected = 4,
   io = 5,
   notFinite = 8,
+  internal = 70,
   stopped = 75,
 };
 

@@ -176,6 +176,9 @@ void IndexWriter::addPrograms() {
       index.device_programs.assign(config.devices.count, index.programs.size());
     index.programs.push_back(std::move(entry));
   }
+  // A module of functions trains nothing; its devices still need a program.
+  if (index.device_programs.empty() && !index.programs.empty())
+    index.device_programs.assign(config.devices.count, 0);
 }
 
 // Buffers that are always live by kind; the rest of the arena is shared by activations and scratch.

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// RUN: kiln-opt %s | kiln-opt | FileCheck %s
+// RUN: kiln-opt %s -mlir-print-op-generic | kiln-opt | FileCheck %s
+// One line per op: what kiln-opt prints, kiln-opt reads. A test counts the ops, so that a new one cannot be forgotten.
+
+// CHECK: exec.buffer @variable.weight variable bytes 128 always_live offset 0
+exec.buffer @variable.weight variable bytes 128 always_live offset 0
+// CHECK: exec.buffer @activation activation bytes 128{{$}}
+exec.buffer @activation activation bytes 128
+// CHECK: exec.buffer @input.image input bytes 256 always_live
+exec.buffer @input.image input bytes 256 always_live
+
+// CHECK-LABEL: exec.kernel @negate
+//       CHECK:   kiln.negate
+//       CHECK: in_place = array<i64: 0>
+//  CHECK-SAME: items = array<i64: 4>
+//  CHECK-SAME: scratch_bytes = 64
+//  CHECK-SAME: stages = ["negate_0"]
+exec.kernel @negate {
+^bb0(%x: tensor<4x8xf32>):
+  %y = kiln.negate %x : tensor<4x8xf32>
+  kiln.yield %y : tensor<4x8xf32>
+} {in_place = array<i64: 0>, scratch_bytes = 64 : i64, stages = ["negate_0"], items = array<i64: 4>}
+
+// CHECK-LABEL: exec.program @train batch 8
+//  CHECK-SAME: inputs {{\[\[}}"image", @input.image, @input.image, tensor<8x8xf32>]]
+//  CHECK-SAME: outputs {{\[\[}}"loss", @activation, tensor<f32>]]
+//       CHECK: exec.phase "accumulate" repeat 2
+//       CHECK:   exec.clear [@activation] [0] [0] bytes 128
+//       CHECK:   exec.launch @negate [@input.image, @activation] [0, 0] [128, 0] reads 1 "negate" {bytes = 256 : i64, flops = 0 : i64}
+//       CHECK:   exec.copy [@activation, @variable.weight] [0, 0] [0, 0] bytes 128
+exec.program @train batch 8 inputs [["image", @input.image, @input.image, tensor<8x8xf32>]] outputs [["loss", @activation, tensor<f32>]] {
+  exec.phase "accumulate" repeat 2 {
+    exec.clear [@activation] [0] [0] bytes 128
+    exec.launch @negate [@input.image, @activation] [0, 0] [128, 0] reads 1 "negate" {flops = 0 : i64, bytes = 256 : i64}
+    exec.copy [@activation, @variable.weight] [0, 0] [0, 0] bytes 128
+  }
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+func.func @sqrt(%x: tensor<9xf64> {test.low = 0.25, test.high = 4.0}, %w: tensor<9xf64>)
+    -> tensor<f64> attributes {kiln.loss} {
+  %y = kiln.sqrt %x : tensor<9xf64>
+  %z = kiln.mul %y, %w : tensor<9xf64>
+  %loss = kiln.sum "a->" %z : tensor<9xf64> -> tensor<f64>
+  return %loss : tensor<f64>
+}

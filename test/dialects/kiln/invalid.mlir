@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// RUN: kiln-opt %s -split-input-file -verify-diagnostics
+// Each error says what was found and what was wanted: whoever reads it has the text of a model in front of them, not ours.
+
+func.func @read_of_nothing() {
+  // expected-error @+1 {{'kiln.read' op names 'weight', which is not a variable}}
+  %0 = kiln.read @weight : tensor<4xf32>
+  return
+}
+
+// -----
+
+kiln.variable @weight : tensor<4xf32> parameter zeros
+func.func @read_of_other_type() {
+  // expected-error @+1 {{'kiln.read' op has type 'tensor<8xf32>', but variable 'weight' has type 'tensor<4xf32>'}}
+  %0 = kiln.read @weight : tensor<8xf32>
+  return
+}
+
+// -----
+
+// Variables and functions share one namespace.
+func.func @assign_to_function(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.assign' op names 'assign_to_function', which is not a variable}}
+  kiln.assign @assign_to_function, %x : tensor<4xf32>
+  return
+}
+
+// -----
+
+kiln.variable @weight : tensor<4xf32> parameter zeros
+func.func @assign_of_other_type(%x: tensor<4xf64>) {
+  // expected-error @+1 {{'kiln.assign' op has type 'tensor<4xf64>', but variable 'weight' has type 'tensor<4xf32>'}}
+  kiln.assign @weight, %x : tensor<4xf64>
+  return
+}
+
+// -----
+
+// expected-error @+1 {{'kiln.step' op names 1 inputs, but its prologue takes 0}}
+kiln.step @inputs_without_arguments inputs ["image"] outputs [] prologue {
+  kiln.yield
+} accumulate {
+  kiln.yield
+} update {
+  kiln.yield
+}
+
+// -----
+
+// A micro-batch that did not see the prologue's counts could not divide by them.
+// expected-error @+1 {{'kiln.step' op has region 'accumulate' with arguments (), but it is given ('tensor<f32>')}}
+kiln.step @accumulate_without_counts inputs [] outputs [] prologue {
+  %count = kiln.constant 1.0 : tensor<f32>
+  kiln.yield %count : tensor<f32>
+} accumulate {
+  kiln.yield
+} update {
+^bb0(%count: tensor<f32>):
+  kiln.yield
+}
+
+// -----
+
+// expected-error @+1 {{'kiln.step' op has region 'update' with arguments ('tensor<f64>'), but it is given ('tensor<f32>')}}
+kiln.step @update_of_other_sums inputs [] outputs [] prologue {
+  kiln.yield
+} accumulate {
+  %sum = kiln.constant 1.0 : tensor<f32>
+  kiln.yield %sum : tensor<f32>
+} update {
+^bb0(%sum: tensor<f64>):
+  kiln.yield
+}
+
+// -----
+
+// expected-error @+1 {{'kiln.step' op names 1 outputs, but its update yields 0}}
+kiln.step @outputs_without_values inputs [] outputs ["loss"] prologue {
+  kiln.yield
+} accumulate {
+  kiln.yield
+} update {
+  kiln.yield
+}
+
+// -----
+
+// expected-error @+1 {{'kiln.step' op needs regions that end in kiln.yield}}
+kiln.step @step_without_yield inputs [] outputs [] prologue {
+  llvm.unreachable
+} accumulate {
+  kiln.yield
+} update {
+  kiln.yield
+}
+
+// -----
+
+// expected-error @+1 {{'kiln.phase' op expects parent op 'kiln.program'}}
+kiln.phase "alone" repeat 1 first 0 samples 4 inputs [] {
+  kiln.yield
+}
+
+// -----
+
+func.func @kernel_with_other_arguments(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.kernel' op has operands ('tensor<4xf32>'), but its body takes ('tensor<8xf32>')}}
+  kiln.kernel(%x) : (tensor<4xf32>) -> () {
+  ^bb0(%y: tensor<8xf32>):
+    kiln.yield
+  }
+  return
+}
+
+// -----
+
+func.func @kernel_that_yields_nothing(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.kernel' op must yield values of its result types ('tensor<4xf32>')}}
+  %0 = kiln.kernel(%x) : (tensor<4xf32>) -> tensor<4xf32> {
+  ^bb0(%y: tensor<4xf32>):
+    kiln.yield
+  }
+  return
+}
+
+// -----
+
+func.func @compare_of_other_shape(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.compare' op has loop dimension 0 of size 4 in operand 0 and of size 8 in the result}}
+  %0 = kiln.compare lt %x, %x : tensor<4xf32> -> tensor<8xi1>
+  return
+}
+
+// -----
+
+func.func @convert_of_other_rank(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.convert' op has operand 0 of rank 1, but its indexing names 0 dimensions}}
+  %0 = kiln.convert %x : tensor<4xf32> -> tensor<f64>
+  return
+}
+
+// -----
+
+func.func @constant_vector() {
+  // expected-error @+1 {{'kiln.constant' op makes a scalar, but its type is 'tensor<4xf32>'}}
+  %0 = kiln.constant 1.0 : tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @iota_matrix() {
+  // expected-error @+1 {{'kiln.iota' op makes a vector, but its type is 'tensor<4x4xi32>'}}
+  %0 = kiln.iota : tensor<4x4xi32>
+  return
+}
+
+// -----
+
+func.func @equation_without_arrow(%x: tensor<4x4xf32>) {
+  // expected-error @+1 {{'kiln.sum' op has equation "ab" without "->"}}
+  %0 = kiln.sum "ab" %x : tensor<4x4xf32> -> tensor<f32>
+  return
+}
+
+// -----
+
+func.func @equation_with_too_many_terms(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.sum' op has 1 operands, but its indexing names 2}}
+  %0 = kiln.sum "a,a->" %x : tensor<4xf32> -> tensor<f32>
+  return
+}
+
+// -----
+
+func.func @equation_in_capitals(%x: tensor<4x4xf32>) {
+  // expected-error @+1 {{'kiln.sum' op has 'B' in equation "aB->a"; indices are lower-case letters}}
+  %0 = kiln.sum "aB->a" %x : tensor<4x4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+// A diagonal is not an equation that loops can walk element by element.
+func.func @repeated_index(%x: tensor<4x4xf32>) {
+  // expected-error @+1 {{'kiln.sum' op repeats index 'a' in one term of "aa->"}}
+  %0 = kiln.sum "aa->" %x : tensor<4x4xf32> -> tensor<f32>
+  return
+}
+
+// -----
+
+func.func @equation_of_other_rank(%x: tensor<4x4xf32>) {
+  // expected-error @+1 {{'kiln.sum' op has operand 0 of rank 2, but its indexing names 1 dimensions}}
+  %0 = kiln.sum "a->" %x : tensor<4x4xf32> -> tensor<f32>
+  return
+}
+
+// -----
+
+func.func @contract_of_other_sizes(%x: tensor<4x8xf32>, %y: tensor<6x2xf32>) {
+  // expected-error @+1 {{'kiln.contract' op has loop dimension 2 of size 8 in operand 0 and of size 6 in operand 1}}
+  %0 = kiln.contract "mk,kn->mn" %x, %y : tensor<4x8xf32>, tensor<6x2xf32> -> tensor<4x2xf32>
+  return
+}
+
+// -----
+
+// The batch is not 8, whatever it is: a weight that assumed so would break with the next micro-batch.
+func.func @batch_is_no_number(%x: tensor<?x8xf32>, %y: tensor<8x8xf32>) {
+  // expected-error @+1 {{'kiln.contract' op has loop dimension 2 of size ? in operand 0 and of size 8 in operand 1}}
+  %0 = kiln.contract "bm,bn->mn" %x, %y : tensor<?x8xf32>, tensor<8x8xf32> -> tensor<8x8xf32>
+  return
+}
+
+// -----
+
+func.func @contract_of_other_elements(%x: tensor<4x8xf32>, %y: tensor<8x2xf64>) {
+  // expected-error @+1 {{'kiln.contract' op has elements of type 'f64' in an operand and 'f32' in the result}}
+  %0 = kiln.contract "mk,kn->mn" %x, %y : tensor<4x8xf32>, tensor<8x2xf64> -> tensor<4x2xf32>
+  return
+}
+
+// -----
+
+func.func @contract_with_new_index(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.contract' op has index 'c' in the result that no operand has}}
+  %0 = kiln.contract "a,a->c" %x, %x : tensor<4xf32>, tensor<4xf32> -> tensor<2xf32>
+  return
+}
+
+// -----
+
+func.func @sum_with_new_index(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.sum' op has index 'b' in the result that no operand has}}
+  %0 = kiln.sum "a->b" %x : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @max_with_new_index(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.max' op has index 'b' in the result that no operand has}}
+  %0 = kiln.max "a->b" %x : tensor<4xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @broadcast_that_sums(%x: tensor<4x8xf32>) {
+  // expected-error @+1 {{'kiln.broadcast' op loses index 'b' of its operand}}
+  %0 = kiln.broadcast "ab->a" %x : tensor<4x8xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @transpose_that_sums(%x: tensor<4x8xf32>) {
+  // expected-error @+1 {{'kiln.transpose' op loses index 'b' of its operand}}
+  %0 = kiln.transpose "ab->a" %x : tensor<4x8xf32> -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @transpose_that_repeats(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.transpose' op has index 'b' in the result that no operand has}}
+  %0 = kiln.transpose "a->ab" %x : tensor<4xf32> -> tensor<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @reshape_of_elements(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.reshape' op cannot turn 'tensor<4xf32>' into 'tensor<4xi32>': the element types differ}}
+  %0 = kiln.reshape %x : tensor<4xf32> -> tensor<4xi32>
+  return
+}
+
+// -----
+
+func.func @reshape_to_more(%x: tensor<?x4xf32>) {
+  // expected-error @+1 {{'kiln.reshape' op turns 4 elements into 6}}
+  %0 = kiln.reshape %x : tensor<?x4xf32> -> tensor<?x2x3xf32>
+  return
+}
+
+// -----
+
+// Sizes would still agree, but `?` would no longer be the batch.
+func.func @reshape_of_the_batch(%x: tensor<?x4xf32>) {
+  // expected-error @+1 {{'kiln.reshape' op must keep the batch as first dimension, but turns 'tensor<?x4xf32>' into 'tensor<4x?xf32>'}}
+  %0 = kiln.reshape %x : tensor<?x4xf32> -> tensor<4x?xf32>
+  return
+}
+
+// -----
+
+func.func @slice_of_no_dimension(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.slice' op names dimension 1 of a tensor of rank 1}}
+  %0 = kiln.slice %x dimension 1 offset 0 : tensor<4xf32> -> tensor<2xf32>
+  return
+}
+
+// -----
+
+func.func @slice_past_the_end(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.slice' op takes [3, 5) of dimension 0, which has size 4}}
+  %0 = kiln.slice %x dimension 0 offset 3 : tensor<4xf32> -> tensor<2xf32>
+  return
+}
+
+// -----
+
+func.func @slice_of_another_shape(%x: tensor<4x8xf32>) {
+  // expected-error @+1 {{'kiln.slice' op cannot cut 'tensor<2x4xf32>' out of 'tensor<4x8xf32>' along dimension 0}}
+  %0 = kiln.slice %x dimension 0 offset 0 : tensor<4x8xf32> -> tensor<2x4xf32>
+  return
+}
+
+// -----
+
+// Where a slice of the batch lies would depend on the micro-batch.
+func.func @slice_of_the_batch(%x: tensor<?x8xf32>) {
+  // expected-error @+1 {{'kiln.slice' op cannot cut 'tensor<2x8xf32>' out of 'tensor<?x8xf32>' along dimension 0}}
+  %0 = kiln.slice %x dimension 0 offset 0 : tensor<?x8xf32> -> tensor<2x8xf32>
+  return
+}
+
+// -----
+
+func.func @concatenate_along_no_dimension(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.concatenate' op names dimension 1 of a tensor of rank 1}}
+  %0 = kiln.concatenate %x, %x dimension 1 : (tensor<4xf32>, tensor<4xf32>) -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @concatenate_of_other_elements(%x: tensor<4xf32>, %y: tensor<4xf64>) {
+  // expected-error @+1 {{'kiln.concatenate' op cannot place 'tensor<4xf64>' into 'tensor<8xf32>'}}
+  %0 = kiln.concatenate %x, %y dimension 0 : (tensor<4xf32>, tensor<4xf64>) -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @concatenate_to_more(%x: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.concatenate' op joins 8 along dimension 0, but the result has size 9}}
+  %0 = kiln.concatenate %x, %x dimension 0 : (tensor<4xf32>, tensor<4xf32>) -> tensor<9xf32>
+  return
+}
+
+// -----
+
+func.func @embedding_of_a_vector(%table: tensor<16xf32>, %ids: tensor<4xi32>) {
+  // expected-error @+1 {{'kiln.embedding' op needs a table of rank 2, found 'tensor<16xf32>'}}
+  %0 = kiln.embedding %table, %ids : (tensor<16xf32>, tensor<4xi32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @embedding_of_other_rows(%table: tensor<16x8xf32>, %ids: tensor<4xi32>) {
+  // expected-error @+1 {{'kiln.embedding' op relates ids 'tensor<4xi32>' and table 'tensor<16x8xf32>' to rows 'tensor<4x4xf32>'}}
+  %0 = kiln.embedding %table, %ids : (tensor<16x8xf32>, tensor<4xi32>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @embedding_grad_of_other_rows(%ids: tensor<4xi32>, %grad: tensor<3x8xf32>) {
+  // expected-error @+1 {{'kiln.embedding_grad' op relates ids 'tensor<4xi32>' and table 'tensor<16x8xf32>' to rows 'tensor<3x8xf32>'}}
+  %0 = kiln.embedding_grad %ids, %grad : (tensor<4xi32>, tensor<3x8xf32>) -> tensor<16x8xf32>
+  return
+}
+
+// -----
+
+func.func @layer_norm_of_a_scalar(%x: tensor<f32>) {
+  // expected-error @+1 {{'kiln.layer_norm' op needs a dimension to normalise, found 'tensor<f32>'}}
+  %0:3 = kiln.layer_norm %x, %x epsilon 1.0e-5 : (tensor<f32>, tensor<f32>) -> (tensor<f32>, tensor<f32>, tensor<f32>)
+  return
+}
+
+// -----
+
+func.func @layer_norm_with_other_scale(%x: tensor<4x8xf32>, %scale: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.layer_norm' op needs scale and shift of type 'tensor<8xf32>', found 'tensor<4xf32>'}}
+  %0:3 = kiln.layer_norm %x, %scale epsilon 1.0e-5 : (tensor<4x8xf32>, tensor<4xf32>) -> (tensor<4x8xf32>, tensor<4xf32>, tensor<4xf32>)
+  return
+}
+
+// -----
+
+func.func @layer_norm_with_other_results(%x: tensor<4x8xf32>, %scale: tensor<8xf32>) {
+  // expected-error @+1 {{'kiln.layer_norm' op must have results 'tensor<4x8xf32>', 'tensor<4xf32>' and 'tensor<4xf32>'}}
+  %0:3 = kiln.layer_norm %x, %scale epsilon 1.0e-5 : (tensor<4x8xf32>, tensor<8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>, tensor<4xf32>)
+  return
+}
+
+// -----
+
+func.func @loss_vector(%logits: tensor<4x8xf32>, %labels: tensor<4xi32>) {
+  // expected-error @+1 {{'kiln.softmax_cross_entropy' op makes a scalar, but its type is 'tensor<4xf32>'}}
+  %0 = kiln.softmax_cross_entropy %logits, %labels : (tensor<4x8xf32>, tensor<4xi32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @labels_of_other_shape(%logits: tensor<4x8xf32>, %labels: tensor<8xi32>) {
+  // expected-error @+1 {{'kiln.softmax_cross_entropy' op has rows 'tensor<4x8xf32>' and labels 'tensor<8xi32>'; labels need the shape of the rows without the last dimension}}
+  %0 = kiln.softmax_cross_entropy %logits, %labels : (tensor<4x8xf32>, tensor<8xi32>) -> tensor<f32>
+  return
+}
+
+// -----
+
+func.func @head_of_other_width(%x: tensor<4x8xf32>, %w: tensor<16x4xf32>, %labels: tensor<4xi32>) {
+  // expected-error @+1 {{'kiln.head_loss' op contracts rows of 'tensor<4x8xf32>' with rows of 'tensor<16x4xf32>'}}
+  %0:3 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x4xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<16x4xf32>)
+  return
+}
+
+// -----
+
+func.func @head_with_other_results(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %labels: tensor<4xi32>) {
+  // expected-error @+1 {{'kiln.head_loss' op must have a scalar and the types of x and weight as results}}
+  %0:3 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>)
+  return
+}
+
+// -----
+
+func.func @head_with_other_labels(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %labels: tensor<3xi32>) {
+  // expected-error @+1 {{'kiln.head_loss' op has rows 'tensor<4x8xf32>' and labels 'tensor<3xi32>'}}
+  %0:3 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<3xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<16x8xf32>)
+  return
+}
+
+// -----
+
+func.func @attention_without_values(%packed: tensor<1x4x2x2x8xf32>) {
+  // expected-error @+1 {{'kiln.attention' op needs queries, keys and values as [batch, sequence, 3, heads, width], found 'tensor<1x4x2x2x8xf32>'}}
+  %0:2 = kiln.attention %packed scale 1.0 : (tensor<1x4x2x2x8xf32>) -> (tensor<1x4x2x8xf32>, tensor<1x2x4xf32>)
+  return
+}
+
+// -----
+
+func.func @attention_with_other_results(%packed: tensor<1x4x3x2x8xf32>) {
+  // expected-error @+1 {{'kiln.attention' op must have results 'tensor<1x4x2x8xf32>' and 'tensor<1x2x4xf32>', found 'tensor<1x4x2x8xf32>' and 'tensor<1x4x2xf32>'}}
+  %0:2 = kiln.attention %packed scale 1.0 : (tensor<1x4x3x2x8xf32>) -> (tensor<1x4x2x8xf32>, tensor<1x4x2xf32>)
+  return
+}
+
+// -----
+
+// Truth values and integers have no gradient and no fractions: arithmetic is on floats.
+func.func @add_of_integers(%x: tensor<4xi32>) {
+  // expected-error @+1 {{'kiln.add' op operand #0 must be ranked tensor of 32-bit float or 64-bit float values, but got 'tensor<4xi32>'}}
+  %0 = kiln.add %x, %x : tensor<4xi32>
+  return
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// RUN: kiln-opt %s | kiln-opt | FileCheck %s
+// RUN: kiln-opt %s -mlir-print-op-generic | kiln-opt | FileCheck %s
+// One line per op: what kiln-opt prints, kiln-opt reads, or a dump between two passes could not be run again.
+// A test counts the ops, so that a new one cannot be forgotten here.
+
+// CHECK: kiln.variable @weight : tensor<4x8xf32> parameter normal {a = 1.000000e+00 : f64, b = 2.000000e-02 : f64, decays}
+kiln.variable @weight : tensor<4x8xf32> parameter normal {a = 1.0 : f64, b = 0.02 : f64, decays}
+// CHECK: kiln.variable @step : tensor<f64> state zeros
+kiln.variable @step : tensor<f64> state zeros
+
+// CHECK-LABEL: kiln.step @train inputs ["image"] outputs ["loss"]
+//       CHECK: prologue
+//       CHECK:   kiln.yield %{{.*}} : tensor<f32>
+//       CHECK: accumulate
+//       CHECK: update
+kiln.step @train inputs ["image"] outputs ["loss"] prologue {
+^bb0(%image: tensor<?x8xf32>):
+  %count = kiln.constant 8.0 : tensor<f32>
+  kiln.yield %count : tensor<f32>
+} accumulate {
+^bb0(%image: tensor<?x8xf32>, %count: tensor<f32>):
+  %total = kiln.sum "bn->" %image : tensor<?x8xf32> -> tensor<f32>
+  kiln.yield %total : tensor<f32>
+} update {
+^bb0(%count: tensor<f32>, %total: tensor<f32>):
+  kiln.yield %total : tensor<f32>
+}
+
+// CHECK-LABEL: kiln.program @entry batch 8
+//       CHECK: kiln.phase "accumulate" repeat 2 first 0 samples 4 inputs ["image"]
+//       CHECK: ^bb0(%[[IMAGE:.*]]: tensor<4x8xf32>):
+//       CHECK:   %[[READ:.*]] = kiln.read @weight : tensor<4x8xf32>
+//       CHECK:   %[[SUM:.*]] = kiln.kernel(%[[IMAGE]], %[[READ]]) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+//       CHECK:   kiln.assign @weight, %[[SUM]] : tensor<4x8xf32>
+//       CHECK:   kiln.output "sum", %[[SUM]] : tensor<4x8xf32>
+//       CHECK:   kiln.yield
+kiln.program @entry batch 8 {
+  kiln.phase "accumulate" repeat 2 first 0 samples 4 inputs ["image"] {
+  ^bb0(%image: tensor<4x8xf32>):
+    %weight = kiln.read @weight : tensor<4x8xf32>
+    %sum = kiln.kernel(%image, %weight) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32> {
+    ^bb0(%x: tensor<4x8xf32>, %y: tensor<4x8xf32>):
+      %z = kiln.add %x, %y : tensor<4x8xf32>
+      kiln.yield %z : tensor<4x8xf32>
+    }
+    kiln.assign @weight, %sum : tensor<4x8xf32>
+    kiln.output "sum", %sum : tensor<4x8xf32>
+    kiln.yield
+  }
+}
+
+// CHECK-LABEL: func.func @unary(
+func.func @unary(%x: tensor<?x8xf32>) {
+  // CHECK: kiln.negate %{{.*}} : tensor<?x8xf32>
+  %0 = kiln.negate %x : tensor<?x8xf32>
+  // CHECK: kiln.exp %{{.*}} : tensor<?x8xf32>
+  %1 = kiln.exp %x : tensor<?x8xf32>
+  // CHECK: kiln.log %{{.*}} : tensor<?x8xf32>
+  %2 = kiln.log %x : tensor<?x8xf32>
+  // CHECK: kiln.tanh %{{.*}} : tensor<?x8xf32>
+  %3 = kiln.tanh %x : tensor<?x8xf32>
+  // CHECK: kiln.erf %{{.*}} : tensor<?x8xf32>
+  %4 = kiln.erf %x : tensor<?x8xf32>
+  // CHECK: kiln.sqrt %{{.*}} : tensor<?x8xf32>
+  %5 = kiln.sqrt %x : tensor<?x8xf32>
+  // CHECK: kiln.rsqrt %{{.*}} : tensor<?x8xf32>
+  %6 = kiln.rsqrt %x : tensor<?x8xf32>
+  // CHECK: kiln.abs %{{.*}} : tensor<?x8xf32>
+  %7 = kiln.abs %x : tensor<?x8xf32>
+  // CHECK: kiln.cos %{{.*}} : tensor<?x8xf32>
+  %8 = kiln.cos %x : tensor<?x8xf32>
+  // CHECK: kiln.sin %{{.*}} : tensor<?x8xf32>
+  %9 = kiln.sin %x : tensor<?x8xf32>
+  // CHECK: kiln.relu %{{.*}} : tensor<?x8xf32>
+  %10 = kiln.relu %x : tensor<?x8xf32>
+  // CHECK: kiln.gelu %{{.*}} : tensor<?x8xf32>
+  %11 = kiln.gelu %x : tensor<?x8xf32>
+  // CHECK: kiln.gelu tanh %{{.*}} : tensor<?x8xf32>
+  %12 = kiln.gelu tanh %x : tensor<?x8xf32>
+  // CHECK: kiln.softmax %{{.*}} : tensor<?x8xf32>
+  %13 = kiln.softmax %x : tensor<?x8xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @binary(
+func.func @binary(%x: tensor<4xf64>, %y: tensor<4xf64>) {
+  // CHECK: kiln.add %{{.*}}, %{{.*}} : tensor<4xf64>
+  %0 = kiln.add %x, %y : tensor<4xf64>
+  // CHECK: kiln.sub %{{.*}}, %{{.*}} : tensor<4xf64>
+  %1 = kiln.sub %x, %y : tensor<4xf64>
+  // CHECK: kiln.mul %{{.*}}, %{{.*}} : tensor<4xf64>
+  %2 = kiln.mul %x, %y : tensor<4xf64>
+  // CHECK: kiln.div %{{.*}}, %{{.*}} : tensor<4xf64>
+  %3 = kiln.div %x, %y : tensor<4xf64>
+  // CHECK: kiln.maximum %{{.*}}, %{{.*}} : tensor<4xf64>
+  %4 = kiln.maximum %x, %y : tensor<4xf64>
+  // CHECK: kiln.minimum %{{.*}}, %{{.*}} : tensor<4xf64>
+  %5 = kiln.minimum %x, %y : tensor<4xf64>
+  return
+}
+
+// CHECK-LABEL: func.func @choices(
+func.func @choices(%x: tensor<4xf32>, %y: tensor<4xf32>, %i: tensor<4xi64>) {
+  // CHECK: kiln.compare lt %{{.*}}, %{{.*}} : tensor<4xf32> -> tensor<4xi1>
+  %less = kiln.compare lt %x, %y : tensor<4xf32> -> tensor<4xi1>
+  // CHECK: kiln.compare ne %{{.*}}, %{{.*}} : tensor<4xi64> -> tensor<4xi1>
+  %other = kiln.compare ne %i, %i : tensor<4xi64> -> tensor<4xi1>
+  // CHECK: kiln.select %{{.*}}, %{{.*}}, %{{.*}} : tensor<4xi1>, tensor<4xf32>
+  %0 = kiln.select %less, %x, %y : tensor<4xi1>, tensor<4xf32>
+  // CHECK: kiln.convert %{{.*}} : tensor<4xi1> -> tensor<4xf32>
+  %1 = kiln.convert %less : tensor<4xi1> -> tensor<4xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @shapes(
+func.func @shapes(%x: tensor<?x8xf32>, %v: tensor<8xf32>, %w: tensor<8x2xf32>) {
+  // CHECK: kiln.constant 0xFFF0000000000000 : tensor<f32>
+  %0 = kiln.constant 0xFFF0000000000000 : tensor<f32>
+  // CHECK: kiln.iota : tensor<8xi32>
+  %1 = kiln.iota : tensor<8xi32>
+  // CHECK: kiln.broadcast "n->bn" %{{.*}} : tensor<8xf32> -> tensor<?x8xf32>
+  %2 = kiln.broadcast "n->bn" %v : tensor<8xf32> -> tensor<?x8xf32>
+  // CHECK: kiln.transpose "bn->nb" %{{.*}} : tensor<?x8xf32> -> tensor<8x?xf32>
+  %3 = kiln.transpose "bn->nb" %x : tensor<?x8xf32> -> tensor<8x?xf32>
+  // CHECK: kiln.sum "bn->b" %{{.*}} : tensor<?x8xf32> -> tensor<?xf32>
+  %4 = kiln.sum "bn->b" %x : tensor<?x8xf32> -> tensor<?xf32>
+  // CHECK: kiln.max "bn->" %{{.*}} : tensor<?x8xf32> -> tensor<f32>
+  %5 = kiln.max "bn->" %x : tensor<?x8xf32> -> tensor<f32>
+  // CHECK: kiln.contract "bk,kn->bn" %{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<8x2xf32> -> tensor<?x2xf32>
+  %6 = kiln.contract "bk,kn->bn" %x, %w : tensor<?x8xf32>, tensor<8x2xf32> -> tensor<?x2xf32>
+  // CHECK: kiln.reshape %{{.*}} : tensor<?x8xf32> -> tensor<?x2x4xf32>
+  %7 = kiln.reshape %x : tensor<?x8xf32> -> tensor<?x2x4xf32>
+  // CHECK: kiln.slice %{{.*}} dimension 1 offset 2 : tensor<?x8xf32> -> tensor<?x3xf32>
+  %8 = kiln.slice %x dimension 1 offset 2 : tensor<?x8xf32> -> tensor<?x3xf32>
+  // CHECK: kiln.concatenate %{{.*}}, %{{.*}} dimension 1 : (tensor<?x8xf32>, tensor<?x3xf32>) -> tensor<?x11xf32>
+  %9 = kiln.concatenate %x, %8 dimension 1 : (tensor<?x8xf32>, tensor<?x3xf32>) -> tensor<?x11xf32>
+  return
+}
+
+// CHECK-LABEL: func.func @named(
+func.func @named(%ids: tensor<?x4xi32>, %table: tensor<16x8xf32>, %scale: tensor<8xf32>, %packed: tensor<?x4x3x2x4xf32>) {
+  // CHECK: kiln.embedding %{{.*}}, %{{.*}} : (tensor<16x8xf32>, tensor<?x4xi32>) -> tensor<?x4x8xf32>
+  %x = kiln.embedding %table, %ids : (tensor<16x8xf32>, tensor<?x4xi32>) -> tensor<?x4x8xf32>
+  // CHECK: kiln.embedding_grad %{{.*}}, %{{.*}} : (tensor<?x4xi32>, tensor<?x4x8xf32>) -> tensor<16x8xf32>
+  %dtable = kiln.embedding_grad %ids, %x : (tensor<?x4xi32>, tensor<?x4x8xf32>) -> tensor<16x8xf32>
+  // CHECK: kiln.layer_norm %{{.*}}, %{{.*}}, %{{.*}} epsilon 1.000000e-05
+  %n:3 = kiln.layer_norm %x, %scale, %scale epsilon 1.0e-5 : (tensor<?x4x8xf32>, tensor<8xf32>, tensor<8xf32>) -> (tensor<?x4x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>)
+  // CHECK: kiln.layer_norm %{{.*}}, %{{[^,]*}} epsilon 1.000000e-05
+  %m:3 = kiln.layer_norm %x, %scale epsilon 1.0e-5 : (tensor<?x4x8xf32>, tensor<8xf32>) -> (tensor<?x4x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>)
+  // CHECK: kiln.softmax_cross_entropy %{{.*}}, %{{.*}} : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<f32>
+  %loss = kiln.softmax_cross_entropy %x, %ids : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<f32>
+  // CHECK: kiln.head_loss %{{.*}}, %{{.*}}, %{{.*}} : (tensor<?x4x8xf32>, tensor<16x8xf32>, tensor<?x4xi32>) -> (tensor<f32>, tensor<?x4x8xf32>, tensor<16x8xf32>)
+  %head:3 = kiln.head_loss %x, %table, %ids : (tensor<?x4x8xf32>, tensor<16x8xf32>, tensor<?x4xi32>) -> (tensor<f32>, tensor<?x4x8xf32>, tensor<16x8xf32>)
+  // CHECK: kiln.attention causal %{{.*}} scale 5.000000e-01 : (tensor<?x4x3x2x4xf32>) -> (tensor<?x4x2x4xf32>, tensor<?x2x4xf32>)
+  %a:2 = kiln.attention causal %packed scale 0.5 : (tensor<?x4x3x2x4xf32>) -> (tensor<?x4x2x4xf32>, tensor<?x2x4xf32>)
+  // CHECK: kiln.attention_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} scale 5.000000e-01
+  %g = kiln.attention_grad %packed, %a#0, %a#1, %a#0 scale 0.5 : (tensor<?x4x3x2x4xf32>, tensor<?x4x2x4xf32>, tensor<?x2x4xf32>, tensor<?x4x2x4xf32>) -> tensor<?x4x3x2x4xf32>
+  return
+}
