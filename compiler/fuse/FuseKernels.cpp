@@ -75,7 +75,11 @@ public:
   SmallVector<Group *> getOrder();
 
 private:
+  using Edges = DenseMap<Group *, llvm::SetVector<Group *>>;
+  Edges findEdges(bool withVariables);
+  SmallVector<Group *> sort(Edges edges);
   bool joinReaders(Operation *op);
+  bool joinSiblings(Value value);
   bool tryJoin(Group *writer, Group *reader);
   bool hasDetour(Group *from, Group *to);
   void visitReaders(Group *group, llvm::function_ref<void(Group *)> visit);
@@ -131,7 +135,9 @@ bool Grouping::hasDetour(Group *from, Group *to) {
 }
 
 static bool isScalar(Group *group) {
-  return llvm::all_of(group->ops, [](Operation *op) { return countElements(op->getResult(0)) == 1; });
+  return llvm::all_of(group->ops, [](Operation *op) {
+    return op->getNumResults() == 1 && countElements(op->getResult(0)) == 1;
+  });
 }
 
 // Ops on scalars stay among themselves: a kernel over a large tensor that also made a scalar for others would
@@ -160,6 +166,16 @@ bool Grouping::tryJoin(Group *writer, Group *reader) {
   return true;
 }
 
+static int64_t countLargest(Group *group) {
+  int64_t largest = 0;
+  for (Operation *op : group->ops) {
+    largest = std::max(largest, countElements(op->getResult(0)));
+    for (Value operand : op->getOperands())
+      largest = std::max(largest, countElements(operand));
+  }
+  return largest;
+}
+
 void Grouping::fuseAll() {
   if (!fuse)
     return;
@@ -171,7 +187,30 @@ void Grouping::fuseAll() {
     hasChanged = false;
     for (Operation *op : llvm::reverse(ops))
       hasChanged |= joinReaders(op);
+    for (BlockArgument argument : block.getArguments())
+      hasChanged |= joinSiblings(argument);
+    for (Operation *op : ops)
+      for (Value result : op->getResults())
+        hasChanged |= joinSiblings(result);
   }
+}
+
+// Kernels that read the same large value read it once if they are one. What is smaller than all they compute is cheap to
+// read twice, and would tie together kernels that share nothing else.
+bool Grouping::joinSiblings(Value value) {
+  llvm::SmallSetVector<Group *, 4> readers;
+  for (Operation *user : value.getUsers())
+    if (Group *reader = groupOf.lookup(user); reader && reader->isOpen)
+      if (countElements(value) > 1 && countElements(value) == countLargest(reader))
+        readers.insert(reader);
+  bool hasJoined = false;
+  for (size_t index = 1; index < readers.size(); ++index)
+    if (tryJoin(readers[index - 1], readers[index])) {
+      readers.remove(readers[index]);
+      --index;
+      hasJoined = true;
+    }
+  return hasJoined;
 }
 
 bool Grouping::joinReaders(Operation *op) {
@@ -189,38 +228,74 @@ bool Grouping::joinReaders(Operation *op) {
   return hasJoined;
 }
 
-SmallVector<Group *> Grouping::getOrder() {
-  DenseMap<Group *, unsigned> missing;
-  SmallVector<Group *> live;
+// Edges of the order: from the writer of a value to its readers, and if wanted from the readers of a variable to the
+// group that makes its next value, so that it can be written in place.
+Grouping::Edges Grouping::findEdges(bool withVariables) {
+  Edges edges;
   for (auto &group : groups)
-    if (!group->ops.empty())
-      live.push_back(group.get());
-  DenseMap<Group *, SmallVector<Group *>> readers;
-  for (Group *group : live) {
-    llvm::SmallPtrSet<Group *, 8> seen;
-    visitReaders(group, [&](Group *reader) {
-      if (seen.insert(reader).second) {
-        readers[group].push_back(reader);
-        ++missing[reader];
-      }
-    });
+    visitReaders(group.get(), [&](Group *reader) { edges[group.get()].insert(reader); });
+  if (!withVariables)
+    return edges;
+  llvm::StringMap<SmallVector<ReadOp>> reads;
+  for (auto read : block.getOps<ReadOp>())
+    reads[read.getVariable()].push_back(read);
+  for (auto assign : block.getOps<AssignOp>()) {
+    Group *maker = groupOf.lookup(assign.getValue().getDefiningOp());
+    for (ReadOp read : reads[assign.getVariable()])
+      for (Operation *user : read->getUsers())
+        if (Group *reader = groupOf.lookup(user); maker && reader && reader != maker)
+          edges[reader].insert(maker);
   }
-  auto isLater = [](Group *a, Group *b) { return a->last > b->last; };
-  std::priority_queue<Group *, std::vector<Group *>, decltype(isLater)> ready(isLater);
-  for (Group *group : live)
-    if (missing.lookup(group) == 0)
-      ready.push(group);
+  return edges;
+}
+
+// Whether a group gives variables their next values.
+static bool isUpdate(Group *group) {
+  bool hasAssign = false;
+  for (Operation *op : group->ops)
+    for (Operation *user : op->getUsers())
+      hasAssign |= isa<AssignOp>(user);
+  return hasAssign;
+}
+
+// What costs no memory of its own, or frees some.
+static bool isEager(Group *group) {
+  return !isLaunched(group->ops.front()) || isUpdate(group) || isScalar(group);
+}
+
+// Follows the program, except that updates of variables, and the scalars that they wait for, run as soon as they can:
+// then a gradient dies where it is made, while it is still in the cache.
+SmallVector<Group *> Grouping::sort(Edges edges) {
+  DenseMap<Group *, unsigned> missing;
+  for (auto &entry : edges)
+    for (Group *later : entry.second)
+      ++missing[later];
+  auto isLater = [](std::pair<unsigned, Group *> a, std::pair<unsigned, Group *> b) {
+    return std::pair(a.first, a.second->last) > std::pair(b.first, b.second->last);
+  };
+  std::priority_queue<std::pair<unsigned, Group *>, std::vector<std::pair<unsigned, Group *>>, decltype(isLater)>
+      ready(isLater);
+  auto push = [&](Group *group) { ready.push({isEager(group) ? 0 : 1, group}); };
+  for (auto &group : groups)
+    if (!group->ops.empty() && missing.lookup(group.get()) == 0)
+      push(group.get());
   SmallVector<Group *> order;
   while (!ready.empty()) {
-    Group *group = ready.top();
+    Group *group = ready.top().second;
     ready.pop();
     order.push_back(group);
-    for (Group *reader : readers[group])
-      if (--missing[reader] == 0)
-        ready.push(reader);
+    for (Group *later : edges[group])
+      if (--missing[later] == 0)
+        push(later);
   }
-  assert(order.size() == live.size() && "groups depend on each other in a circle");
   return order;
+}
+
+// Two variables that take each other's values have no order in which both are written in place; one is then copied.
+SmallVector<Group *> Grouping::getOrder() {
+  size_t live = llvm::count_if(groups, [](auto &group) { return !group->ops.empty(); });
+  SmallVector<Group *> order = sort(findEdges(/*withVariables=*/true));
+  return order.size() == live ? order : sort(findEdges(/*withVariables=*/false));
 }
 
 // Moves the ops of a group into the body of a new kernel at the builder's place.
