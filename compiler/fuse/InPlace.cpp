@@ -47,6 +47,14 @@ private:
 
 } // namespace
 
+// Whether rows of `input` are looked up: other rows of the kernel read them too.
+static bool isTable(Value input) {
+  return llvm::any_of(input.getUsers(), [&](Operation *user) {
+    auto embedding = dyn_cast<EmbeddingOp>(user);
+    return embedding && embedding.getTable() == input;
+  });
+}
+
 SmallVector<SmallVector<unsigned>> getOverwritableInputs(Block &body) {
   auto outputs = body.getTerminator()->getOperands();
   SmallVector<SmallVector<unsigned>> result(outputs.size());
@@ -65,7 +73,7 @@ SmallVector<SmallVector<unsigned>> getOverwritableInputs(Block &body) {
     if (domain->getDims(output).size() != all)
       continue; // Other rows would write the same element.
     for (BlockArgument input : body.getArguments())
-      if (input.getType() == output.getType() && domain->contains(input) &&
+      if (input.getType() == output.getType() && domain->contains(input) && !isTable(input) &&
           domain->getDims(input).size() == all && reads.get(input) <= domain->getPass(output))
         result[position].push_back(input.getArgNumber());
   }

@@ -46,8 +46,12 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
   using ScheduleStepBase::ScheduleStepBase;
 
   void runOnOperation() override {
-    if (batch < 1 || microBatch < 0) {
-      getOperation().emitError("needs a batch of at least 1, found ") << batch;
+    if (batch < 1) {
+      getOperation().emitError("needs a batch of at least 1, found ") << int64_t(batch);
+      return signalPassFailure();
+    }
+    if (microBatch < 0) {
+      getOperation().emitError("needs a micro-batch of at least 0, found ") << int64_t(microBatch);
       return signalPassFailure();
     }
     SmallVector<StepOp> steps(getOperation().getOps<StepOp>());
