@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# Fails unless every op on the page that TableGen made (`page`) is checked for in the round trips (`tests`).
+file(STRINGS ${page} headings REGEX "^### `[a-z_]+\\.[a-z_]+` \\(")
+file(STRINGS ${tests} checks REGEX "CHECK")
+if(NOT headings)
+  message(FATAL_ERROR "${page} names no op")
+endif()
+set(missing "")
+foreach(heading IN LISTS headings)
+  string(REGEX REPLACE "^### `([a-z_.]+)`.*" "\\1" op "${heading}")
+  string(REPLACE "." "\\." pattern "${op}")
+  if(NOT "${checks}" MATCHES "${pattern}[^a-z_]")
+    string(APPEND missing " ${op}")
+  endif()
+endforeach()
+if(missing)
+  message(FATAL_ERROR "no round trip in ${tests} of:${missing}")
+endif()
