@@ -7,8 +7,8 @@
 //       CHECK: module attributes {exec.arena_bytes = 448 : i64, exec.live_bytes = 448 : i64}
 //       CHECK: exec.buffer @step variable bytes 4 always_live offset 0
 //       CHECK: exec.buffer @a activation bytes 128 offset [[SHARED:192|320]]
-//       CHECK: exec.buffer @b activation bytes 128 offset
-//   CHECK-NOT: offset [[SHARED]]
+//       CHECK: exec.buffer @b activation bytes 128
+//   CHECK-NOT: offset [[SHARED]]{{$}}
 //       CHECK: exec.buffer @c activation bytes 128 offset [[SHARED]]
 //       CHECK: exec.buffer @weight variable bytes 100 always_live offset 64
 module {
@@ -31,7 +31,7 @@ module {
 // A command's operands all live while it runs: the source that dies here must not lie under the target that begins here.
 //       CHECK: module attributes {exec.arena_bytes = 128 : i64, exec.live_bytes = 128 : i64}
 //       CHECK: exec.buffer @dies activation bytes 64 offset [[DIES:[0-9]+]]
-//       CHECK: exec.buffer @begins activation bytes 64 offset
+//       CHECK: exec.buffer @begins activation bytes 64
 //   CHECK-NOT: offset [[DIES]]{{$}}
 //       CHECK: exec.program
 module {
