@@ -37,9 +37,9 @@ static auto findNamed(const List *list, std::string_view name)
 }
 
 Session::Session(Artifact artifact, cpu::KernelLibrary library,
-                 unsigned workers, bool isProfiled)
+                 std::unique_ptr<cpu::Team> team, bool isProfiled)
     : artifact_(std::move(artifact)), library_(std::move(library)),
-      team_(workers), isProfiled_(isProfiled) {}
+      team_(std::move(team)), isProfiled_(isProfiled) {}
 
 Expected<Session> Session::load(const std::string &path,
                                 const SessionOptions &options) {
@@ -64,8 +64,11 @@ Expected<Session> Session::fromArtifact(Artifact artifact,
   if (!library.ok())
     return Status(library.status().code(),
                   artifact.origin() + ": " + library.status().message());
-  return Session(std::move(artifact), std::move(*library),
-                 options.threads ? options.threads : planned,
+  Expected<std::unique_ptr<cpu::Team>> team =
+      cpu::Team::start(options.threads ? options.threads : planned);
+  if (!team.ok())
+    return team.status();
+  return Session(std::move(artifact), std::move(*library), std::move(*team),
                  options.isProfiled);
 }
 
@@ -108,7 +111,7 @@ Status Session::initialise(uint64_t seed) {
                       static_cast<uint64_t>(worker.begin(items)),
                       static_cast<uint64_t>(worker.end(items)));
     };
-    team_.run(body);
+    team_->run(body);
   }
   return Status();
 }
@@ -189,7 +192,8 @@ Status Session::run(std::string_view program) {
     return unknown("program", program);
   if (Status status = requireArena(); !status.ok())
     return status;
-  return executors_[*number].run(team_);
+  executors_[*number].run(*team_);
+  return Status();
 }
 
 Status Session::train(const TrainOptions &options, TrainReport *report) {

@@ -80,7 +80,7 @@ public:
 
   const artifact::Index &index() const { return artifact_.index(); }
   const Artifact &artifact() const { return artifact_; }
-  unsigned workers() const { return team_.workers(); }
+  unsigned workers() const { return team_->workers(); }
 
   /// Time per command of a program; empty if it was not measured.
   std::span<const cpu::CommandProfile> profile(std::string_view program) const;
@@ -88,15 +88,15 @@ public:
 private:
   friend class TrainingLoop;
 
-  Session(Artifact artifact, cpu::KernelLibrary library, unsigned workers,
-          bool isProfiled);
+  Session(Artifact artifact, cpu::KernelLibrary library,
+          std::unique_ptr<cpu::Team> team, bool isProfiled);
 
   Status requireArena() const;
   std::optional<size_t> findProgram(std::string_view name) const;
 
   Artifact artifact_;
   cpu::KernelLibrary library_;
-  cpu::Team team_;
+  std::unique_ptr<cpu::Team> team_;
   bool isProfiled_;
   std::optional<cpu::Arena> arena_;
   std::vector<cpu::Executor>

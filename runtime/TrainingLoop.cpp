@@ -181,8 +181,7 @@ Status TrainingLoop::run() {
   while (report_.steps < lastStep_ && receivedSignal == 0) {
     if (feeder_)
       feeder_->next();
-    if (Status status = executor_->run(session_.team_); !status.ok())
-      return status;
+    executor_->run(*session_.team_);
     report_.loss = readLoss();
     ++report_.steps;
     report_.samples += settings_->global_batch();

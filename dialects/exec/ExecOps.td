@@ -71,14 +71,6 @@ def Exec_LaunchOp : Exec_Command<"launch"> {
   let assemblyFormat = "$kernel $buffers $offsets $strides `reads` $reads $label attr-dict";
 }
 
-def Exec_GemmOp : Exec_Command<"gemm"> {
-  let summary = "C = A B + beta C by oneDNN: A, B, C";
-  let arguments = !con(places, (ins BoolAttr:$transpose_a, BoolAttr:$transpose_b, I64Attr:$m, I64Attr:$n,
-                       I64Attr:$k, I64Attr:$lda, I64Attr:$ldb, I64Attr:$ldc, F32Attr:$beta,
-                       StrAttr:$label, I64Attr:$flops, I64Attr:$bytes));
-  let assemblyFormat = "$buffers $offsets $strides $label attr-dict";
-}
-
 def Exec_ClearOp : Exec_Command<"clear"> {
   let summary = "Sets a buffer to zero";
   let arguments = !con(places, (ins I64Attr:$bytes));

@@ -211,8 +211,6 @@ private:
                     const std::string &what) {
     if (const Launch *launch = command.action_as_Launch())
       return checkLaunch(*launch, repeat, what);
-    if (const Gemm *gemm = command.action_as_Gemm())
-      return checkGemm(*gemm, repeat, what);
     if (const Clear *clear = command.action_as_Clear())
       return checkPlace(clear->place(), clear->bytes(), repeat, what);
     if (const Copy *copy = command.action_as_Copy()) {
@@ -231,40 +229,6 @@ private:
             str(index_.kernels()->size()));
     for (const Place *place : *launch.places())
       checkPlace(place, 0, repeat, what);
-  }
-
-  void checkGemm(const Gemm &gemm, uint64_t repeat, const std::string &what) {
-    if (gemm.m() < 0 || gemm.n() < 0 || gemm.k() < 0 || gemm.batch() < 0 ||
-        gemm.stride_a() < 0 || gemm.stride_b() < 0 || gemm.stride_c() < 0)
-      return fault(what + " has a negative size");
-    checkMatrix(gemm.a(), gemm.transpose_a() ? gemm.k() : gemm.m(),
-                gemm.transpose_a() ? gemm.m() : gemm.k(), gemm.lda(),
-                gemm.batch(), gemm.stride_a(), repeat, what + " matrix a");
-    checkMatrix(gemm.b(), gemm.transpose_b() ? gemm.n() : gemm.k(),
-                gemm.transpose_b() ? gemm.k() : gemm.n(), gemm.ldb(),
-                gemm.batch(), gemm.stride_b(), repeat, what + " matrix b");
-    checkMatrix(gemm.c(), gemm.m(), gemm.n(), gemm.ldc(), gemm.batch(),
-                gemm.stride_c(), repeat, what + " matrix c");
-  }
-
-  void checkMatrix(const Place *place, int64_t rows, int64_t columns,
-                   int64_t leading, int64_t batch, int64_t batchStride,
-                   uint64_t repeat, const std::string &what) {
-    if (leading < std::max<int64_t>(columns, 1))
-      return fault(what + " has leading dimension " + std::to_string(leading) +
-                   " for " + std::to_string(columns) + " columns");
-    int64_t elements = 0, last = 0;
-    if (rows > 0 && columns > 0 && batch > 0)
-      if (__builtin_mul_overflow(rows - 1, leading, &elements) ||
-          __builtin_add_overflow(elements, columns, &elements) ||
-          __builtin_mul_overflow(batch - 1, batchStride, &last) ||
-          __builtin_add_overflow(elements, last, &elements) ||
-          __builtin_mul_overflow(elements, int64_t{4}, &elements))
-        return fault(what + " overflows");
-    checkPlace(place, static_cast<uint64_t>(elements), repeat, what);
-    if (place && isAligned(place) &&
-        (place->offset() % 4 != 0 || place->stride() % 4 != 0))
-      fault(what + " is not aligned to its element");
   }
 
   void checkDevices() {

@@ -104,41 +104,11 @@ static std::vector<Fault> totalFaults() {
        "items"}};
 }
 
-static std::vector<Fault> gemmFaults() {
-  return {{"gemm outside",
-           [](IndexT &i) {
-             GemmT &gemm = addGemm(train(i));
-             gemm.m = gemm.n = gemm.k = gemm.lda = gemm.ldb = gemm.ldc = 1
-                                                                         << 20;
-           },
-           "matrix a"},
-          {"gemm overflows",
-           [](IndexT &i) {
-             GemmT &gemm = addGemm(train(i));
-             gemm.m = gemm.n = gemm.k = 8;
-             gemm.lda = gemm.ldb = gemm.ldc = INT64_MAX;
-           },
-           "overflows"},
-          {"gemm leading dimension",
-           [](IndexT &i) {
-             GemmT &gemm = addGemm(train(i));
-             gemm.m = gemm.n = gemm.k = 8;
-           },
-           "leading dimension 0"},
-          {"gemm without places",
-           [](IndexT &i) {
-             GemmT &gemm = addGemm(train(i));
-             gemm.lda = gemm.ldb = gemm.ldc = 1;
-             gemm.a.reset();
-           },
-           "no proper place"}};
-}
-
 // Each of these passes the flatbuffer's verifier, and would make the executor
 // read or write outside its memory.
 TEST(Artifact, RejectsWhatTheVerifierCannotKnow) {
   for (const std::vector<Fault> &faults :
-       {variableFaults(), placeFaults(), totalFaults(), gemmFaults()})
+       {variableFaults(), placeFaults(), totalFaults()})
     for (const Fault &fault : faults) {
       IndexT index = validIndex();
       fault.make(index);

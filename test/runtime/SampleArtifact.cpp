@@ -112,15 +112,6 @@ void addLaunch(ProgramT &program, uint32_t kernel, std::vector<Place> places) {
   addCommand(program, std::move(launch));
 }
 
-GemmT &addGemm(ProgramT &program) {
-  GemmT gemm;
-  gemm.a = std::make_unique<Place>();
-  gemm.b = std::make_unique<Place>();
-  gemm.c = std::make_unique<Place>();
-  addCommand(program, std::move(gemm));
-  return *program.phases.back()->commands.back()->action.AsGemm();
-}
-
 void addClear(ProgramT &program, Place place, uint64_t bytes) {
   ClearT clear;
   clear.place = std::make_unique<Place>(place);
@@ -241,10 +232,9 @@ void sample_update(void *const *b, int64_t begin, int64_t end, int64_t worker) {
 }
 
 IndexT sampleTraining(const std::string &dataPath, uint64_t globalBatch,
-                      uint64_t sequence, bool hasGemm) {
+                      uint64_t sequence) {
   uint64_t inputBytes = globalBatch * sequence * 4;
-  uint64_t matrices = 4096 + 4 * inputBytes;
-  IndexT index = emptyIndex(matrices + 3 * 64 * 64 * 4);
+  IndexT index = emptyIndex(4096 + 4 * inputBytes);
   addVariable(index, "weight", ElementType::f32, {}, 0, InitKind::ones);
   uint32_t sum = addKernel(
       index, {{"sample_partial", globalBatch / 2}, {"sample_total", 1}});
@@ -263,13 +253,6 @@ IndexT sampleTraining(const std::string &dataPath, uint64_t globalBatch,
   addLaunch(train, sum,
             {Place(4096 + 2 * inputBytes, inputBytes / 2), Place(256, 0),
              Place(128, 0)});
-  if (hasGemm) {
-    GemmT &gemm = addGemm(train);
-    *gemm.a = Place(matrices, 0);
-    *gemm.b = Place(matrices + 64 * 64 * 4, 0);
-    *gemm.c = Place(matrices + 2 * 64 * 64 * 4, 0);
-    gemm.m = gemm.n = gemm.k = gemm.lda = gemm.ldb = gemm.ldc = 64;
-  }
   train.phases.push_back(std::make_unique<PhaseT>());
   train.phases.back()->name = "update";
   train.phases.back()->repeat = 1;

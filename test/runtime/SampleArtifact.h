@@ -42,7 +42,6 @@ artifact::ProgramT &addProgram(artifact::IndexT &index, const std::string &name,
 
 void addLaunch(artifact::ProgramT &program, uint32_t kernel,
                std::vector<artifact::Place> places);
-artifact::GemmT &addGemm(artifact::ProgramT &program);
 void addClear(artifact::ProgramT &program, artifact::Place place,
               uint64_t bytes);
 void addCopy(artifact::ProgramT &program, artifact::Place target,
@@ -73,10 +72,8 @@ Session openSession(const artifact::IndexT &index,
 std::string sampleKernels();
 /// A program that trains on tokens: `weight` moves towards the mean of the
 /// labels, in two micro-batches, and the loss is the square of what it lacks.
-/// With `hasGemm` it also multiplies matrices.
 artifact::IndexT sampleTraining(const std::string &dataPath,
-                                uint64_t globalBatch, uint64_t sequence,
-                                bool hasGemm = false);
+                                uint64_t globalBatch, uint64_t sequence);
 
 } // namespace kiln::test
 

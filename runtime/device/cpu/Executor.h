@@ -30,8 +30,9 @@ public:
                                    const KernelLibrary &library,
                                    std::byte *arena, bool isProfiled);
 
-  /// Runs all phases once; `failed` if oneDNN refuses a contraction.
-  Status run(const Team &team);
+  /// Runs all phases once. The team has at most the workers that the artifact
+  /// was planned for.
+  void run(Team &team);
 
   /// One entry per command; empty unless profiled.
   const std::vector<CommandProfile> &profile() const { return profile_; }
@@ -44,36 +45,29 @@ private:
       return base + repetition * stride;
     }
   };
-  struct Stage {
-    StageFunction function;
-    int64_t items;
-  };
-  struct Launch {
-    uint32_t firstStage, stages;
-    uint32_t firstBuffer, buffers;
-    bool isStrided; // Buffers move from one repetition to the next.
-    bool isTiny;    // Not worth waking anyone for.
-  };
-  struct Gemm {
-    Address a, b, c;
-    char transposeA, transposeB;
-    int64_t m, n, k, lda, ldb, ldc;
-    float beta;
-    int64_t batch, strideA, strideB, strideC;
+  /// Buffers of one launch.
+  struct Buffers {
+    uint32_t first, count;
+    bool isStrided; // They move from one repetition to the next.
   };
   struct Move { // Copy, or clear if there is no source.
     Address target, source;
     uint64_t bytes;
   };
-  enum class Kind : uint8_t { launch, gemm, move };
-  struct Command {
-    Kind kind;
-    uint32_t index; // In the array of its kind.
+  /// The unit between two meetings: a stage of a launch, or a move.
+  struct Step {
+    StageFunction function; // Null for a move.
+    uint32_t index;         // Of the buffers or of the move.
+    int64_t items;          // Of a stage.
+    bool isSolo;            // Worker 0 alone; nothing to share.
+    bool meetsAfter;        // Unless this and the next one are solo.
+    bool endsCommand;
   };
   struct Phase {
     uint32_t repeat;
-    uint32_t firstCommand, commands;
+    uint32_t firstStep, steps, firstCommand;
   };
+  class Stopwatch;
 
   Executor() = default;
 
@@ -81,21 +75,24 @@ private:
                   const KernelLibrary &library, std::byte *arena);
   Status addLaunch(const Artifact &artifact, const artifact::Launch &launch,
                    const KernelLibrary &library, std::byte *arena);
-  void addGemm(const artifact::Gemm &gemm, std::byte *arena);
+  void addMove(const Move &move);
   void addProfile(const Artifact &artifact, const artifact::Command &command);
+  void placeMeetings(const Phase &phase);
 
-  bool runCommand(const Team &team, uint32_t number, uint64_t repetition);
-  void runLaunch(const Team &team, const Launch &launch, uint64_t repetition);
-  bool runGemm(const Team &team, const Gemm &gemm, uint64_t repetition);
-  void runMove(const Team &team, const Move &move, uint64_t repetition);
+  void walk(Team &team, Worker worker);
+  void walkPhase(Team &team, Worker worker, const Phase &phase);
+  void runStage(Team &team, Worker worker, const Step &step,
+                uint64_t repetition);
+  void runMove(Worker worker, const Step &step, uint64_t repetition) const;
+  void *const *resolve(Worker worker, const Buffers &buffers,
+                       uint64_t repetition);
 
   std::vector<Phase> phases_;
-  std::vector<Command> commands_;
-  std::vector<Launch> launches_;
-  std::vector<Stage> stages_;
+  std::vector<Step> steps_;
+  std::vector<Buffers> launches_;
   std::vector<Address> addresses_; // Of buffers, in step with the next.
-  std::vector<void *> buffers_;    // What kernels are given.
-  std::vector<Gemm> gemms_;
+  std::vector<void *> buffers_;    // Where they are in repetition 0.
+  std::vector<std::vector<void *>> strided_; // By worker, for the others.
   std::vector<Move> moves_;
   std::vector<CommandProfile> profile_;
   bool isProfiled_ = false;

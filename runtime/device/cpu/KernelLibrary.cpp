@@ -33,7 +33,7 @@ static Status fill(int file, std::span<const std::byte> bytes) {
 }
 
 Expected<KernelLibrary> KernelLibrary::load(std::span<const std::byte> bytes) {
-  // A program of contractions and copies alone has no code of its own.
+  // A program of copies alone has no code of its own.
   if (bytes.empty())
     return KernelLibrary(-1, nullptr);
   int file = ::memfd_create("kiln-kernels", MFD_CLOEXEC | MFD_ALLOW_SEALING);

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The workers of a CPU device. They are libgomp's, entered through its ABI:
-// oneDNN uses libgomp too, and two pools on the same cores would wait for each
-// other.
 #ifndef KILN_RUNTIME_DEVICE_CPU_TEAM_H
 #define KILN_RUNTIME_DEVICE_CPU_TEAM_H
 
+#include "runtime/Status.h"
+
+#include <atomic>
 #include <cstdint>
+#include <memory>
+#include <pthread.h>
+#include <vector>
 
 namespace kiln::cpu {
 
@@ -19,32 +22,108 @@ struct Worker {
   int64_t end(int64_t items) const { return items * (index + 1) / count; }
 };
 
-/// Runs functions on all workers. The calling thread is worker 0, and must be
-/// the same thread from one call to the next for the workers to be kept.
-class Team {
+/// A number that only grows and that threads wait for.
+class alignas(64) Gate {
 public:
-  explicit Team(unsigned workers) : workers_(workers ? workers : 1) {}
+  uint64_t value() const { return value_.load(std::memory_order_acquire); }
 
-  unsigned workers() const { return workers_; }
+  /// Adds one. What the caller wrote before is seen by all that pass.
+  void open();
 
-  /// Makes the calling thread's parallel regions, oneDNN's included, use this
-  /// team's number of workers, with denormals flushed on each of them.
-  void adopt() const;
-
-  /// Calls body(worker) on every worker and returns when all are done.
-  template <typename Body> void run(Body &body) const {
-    enter([](void *data) { (*static_cast<Body *>(data))(currentWorker()); },
-          &body);
-  }
-
-  /// Inside `run`: returns when all workers have come here.
-  static void meet();
+  /// Returns once the number is no longer `old`: looks `looks` times, then
+  /// sleeps, so that whoever is waited for can have the core.
+  void pass(uint64_t old, unsigned looks);
 
 private:
-  void enter(void (*function)(void *), void *data) const;
-  static Worker currentWorker();
+  void sleep(uint64_t old);
 
-  unsigned workers_;
+  std::atomic<uint64_t> value_{0};
+  std::atomic<uint32_t> sleepers_{0};
+};
+
+/// The workers of a CPU device: threads that are started once and then allocate
+/// nothing. The caller of `run` is worker 0. One run at a time, from any
+/// thread.
+class Team {
+public:
+  /// `failed` if the system refuses a thread.
+  static Expected<std::unique_ptr<Team>> start(unsigned workers);
+  ~Team();
+  Team(const Team &) = delete;
+
+  unsigned workers() const { return static_cast<unsigned>(workers_); }
+
+  /// Calls body(worker) on every worker and returns when all are done.
+  template <typename Body> void run(Body &body) {
+    enter(
+        [](void *data, Worker worker) { (*static_cast<Body *>(data))(worker); },
+        &body);
+  }
+
+  /// Inside `run`: returns when all workers have come here, and with it all
+  /// that they wrote.
+  void meet();
+
+  /// Inside `run`, on every worker: calls body(begin, end) for pieces that tile
+  /// [0, items). A worker takes the pieces of its own share, which it also has
+  /// in its cache from the stage before, and then what others have not begun:
+  /// one that lost its core holds up a piece and not a share. At most once
+  /// between two meetings.
+  template <typename Body>
+  void share(Worker worker, int64_t items, const Body &body) {
+    if (items < sharedItems * worker.count || worker.count == 1) {
+      int64_t begin = worker.begin(items), end = worker.end(items);
+      if (begin != end)
+        body(begin, end);
+      return;
+    }
+    uint64_t meeting = meeting_.value();
+    for (int64_t i = 0; i < worker.count; ++i) {
+      Worker owner{(worker.index + i) % worker.count, worker.count};
+      int64_t first = owner.begin(items), size = owner.end(items) - first;
+      for (int64_t piece; (piece = take(owner.index, meeting)) < pieces;)
+        body(first + size * piece / pieces,
+             first + size * (piece + 1) / pieces);
+    }
+  }
+
+private:
+  using Function = void (*)(void *data, Worker worker);
+
+  /// How many pieces of a worker's share are taken, and in which meeting: a
+  /// count from an earlier one is worth 0, so nobody has to reset it.
+  struct alignas(64) Taken {
+    std::atomic<uint64_t> word{0};
+  };
+
+  static constexpr int64_t pieces = 4;
+  /// Fewer items per worker are not worth sharing out piece by piece.
+  static constexpr int64_t sharedItems = 8;
+
+  /// What a new thread is told.
+  struct Seat {
+    Team *team;
+    int64_t index;
+  };
+
+  explicit Team(unsigned workers);
+  Status startThread();
+  void enter(Function function, void *data);
+  void serve(int64_t index);
+  static void *serveThread(void *seat);
+  /// The next piece of the owner's share, or `pieces` if none is left.
+  int64_t take(int64_t owner, uint64_t meeting);
+
+  int64_t workers_;
+  unsigned looks_; // Before a worker that waits goes to sleep.
+  std::vector<Seat> seats_;
+  std::vector<pthread_t> threads_;
+  std::vector<Taken> taken_;
+
+  Function function_ = nullptr; // Null tells the threads to end.
+  void *data_ = nullptr;
+  Gate run_, meeting_;
+  alignas(64) std::atomic<int64_t> arrived_{0};
 };
 
 /// Treats denormals as zero in results and operands while it lives. Training
@@ -59,15 +138,6 @@ public:
 private:
   unsigned saved_;
 };
-
-/// Starts the program again with libgomp's workers told to sleep soon (after
-/// about 0.1 ms instead of 15 ms of spinning), unless the environment already
-/// says how they wait. Where something else wants a core, long spinning makes
-/// every region wait for the scheduler: a step of 4 regions took 32 ms instead
-/// of 0.05. libgomp reads its environment before any code of the program runs,
-/// preinit_array included, so there is no other way. Call first in main;
-/// returns if there is nothing to change.
-void restartWithBriefSpinning(char **argv);
 
 } // namespace kiln::cpu
 
