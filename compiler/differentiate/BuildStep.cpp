@@ -37,7 +37,7 @@ struct BuildStepPass : impl::BuildStepBase<BuildStepPass> {
   }
 
   LogicalResult build(func::FuncOp function);
-  void buildPrologue(StepOp step, func::FuncOp function, const Signature &signature);
+  LogicalResult buildPrologue(StepOp step, func::FuncOp function, const Signature &signature);
   void buildAccumulate(StepOp step, func::FuncOp function, const Signature &signature);
   LogicalResult buildUpdate(StepOp step, func::FuncOp function, const Signature &signature);
   BuildStepOptions getOptions() const;
@@ -75,12 +75,30 @@ static FailureOr<Signature> readSignature(func::FuncOp function) {
       return function.emitError("has argument ")
              << index << ", which is neither a variable nor an input: mark it kiln.variable or kiln.input";
   }
+  for (unsigned index : signature.inputs) {
+    auto type = cast<RankedTensorType>(function.getArgument(index).getType());
+    if (type.getRank() == 0 || !type.isDynamicDim(0))
+      return function.emitError("has input argument ")
+             << index << " of type " << type << "; wanted the batch '?' as its first dimension";
+  }
+  for (unsigned index : signature.variables)
+    if (!isa<FloatType>(cast<RankedTensorType>(function.getArgument(index).getType()).getElementType()))
+      return function.emitError("has variable argument ")
+             << index << " of type " << function.getArgument(index).getType() << "; wanted floats";
+  if (function.getNumResults() <= signature.variables.size())
+    return function.emitError("returns ")
+           << function.getNumResults() << " values for " << signature.variables.size()
+           << " variables; wanted totals and gradients: run -kiln-differentiate first";
   unsigned firstGrad = function.getNumResults() - signature.variables.size();
   for (unsigned index = 0; index < firstGrad; ++index)
     (function.getResultAttr(index, kDenominatorAttribute) ? signature.denominators : signature.totals)
         .push_back(index);
   for (unsigned index = firstGrad; index < function.getNumResults(); ++index)
     signature.grads.push_back(index);
+  if (signature.denominators.size() != signature.scales.size())
+    return function.emitError("has ") << signature.denominators.size() << " denominators and "
+                                      << signature.scales.size()
+                                      << " weights; wanted as many: run -kiln-differentiate first";
   return signature;
 }
 
@@ -105,7 +123,7 @@ static void cloneBody(func::FuncOp function, OpBuilder &builder, IRMapping &mapp
 }
 
 // What the denominators do not need is dead here and removed by the next canonicalization.
-void BuildStepPass::buildPrologue(StepOp step, func::FuncOp function, const Signature &signature) {
+LogicalResult BuildStepPass::buildPrologue(StepOp step, func::FuncOp function, const Signature &signature) {
   Block &block = step.getPrologue().emplaceBlock();
   OpBuilder builder = OpBuilder::atBlockEnd(&block);
   IRMapping mapping;
@@ -117,13 +135,19 @@ void BuildStepPass::buildPrologue(StepOp step, func::FuncOp function, const Sign
   while (!work.empty())
     if (Operation *op = work.pop_back_val().getDefiningOp(); op && needed.insert(op))
       llvm::append_range(work, op->getOperands());
+  for (Operation *op : needed)
+    for (Value operand : op->getOperands())
+      if (isa<BlockArgument>(operand) && !mapping.contains(operand))
+        return op->emitOpError("reads a variable for a denominator; wanted inputs only, because the denominator "
+                               "is counted before the step");
   for (Operation &op : function.front().without_terminator())
     if (needed.contains(&op))
       builder.clone(op, mapping);
   SmallVector<Value> counts;
   for (unsigned index : signature.denominators)
-    counts.push_back(mapping.lookup(getReturned(function, index)));
+    counts.push_back(mapping.lookupOrDefault(getReturned(function, index)));
   YieldOp::create(builder, function.getLoc(), counts);
+  return success();
 }
 
 void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function, const Signature &signature) {
@@ -201,7 +225,8 @@ LogicalResult BuildStepPass::build(func::FuncOp function) {
     inputs.push_back(function.getArgAttrOfType<StringAttr>(index, kInputAttribute).getValue());
   auto step = StepOp::create(builder, function.getLoc(), "train", builder.getStrArrayAttr(inputs),
                              builder.getStrArrayAttr({}));
-  buildPrologue(step, function, *signature);
+  if (failed(buildPrologue(step, function, *signature)))
+    return failure();
   buildAccumulate(step, function, *signature);
   if (failed(buildUpdate(step, function, *signature)))
     return failure();

@@ -117,6 +117,8 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
     for (Value result : op->getResults())
       resultGrads.push_back(gradients.get(result));
     SmallVector<Value> operandGrads = differentiable.buildVjp(builder, resultGrads);
+    if (operandGrads.empty())
+      return op->emitOpError("has a result that the loss depends on and that cannot be differentiated");
     for (auto [operand, grad] : llvm::zip_equal(op->getOperands(), operandGrads))
       if (grad)
         gradients.add(operand, grad);

@@ -55,6 +55,7 @@ private:
   void findLastUses();
   LogicalResult lowerKernel(KernelOp kernel);
   void lowerAssign(AssignOp assign);
+  void copy(Place source, Place target, int64_t bytes);
   void lowerOutput(OutputOp output);
   Place placeResult(KernelOp kernel, unsigned index, ArrayRef<SmallVector<unsigned>> overwritable,
                     llvm::SmallBitVector &taken);
@@ -73,6 +74,7 @@ private:
   std::string program;
   DenseMap<Value, Place> places; // By root value.
   DenseMap<Value, Operation *> lastUses;
+  SmallVector<std::tuple<Place, Place, int64_t>> pendingCopies;
   unsigned counter = 0;
 };
 
@@ -146,10 +148,13 @@ Value PhaseLowering::root(Value value) {
 }
 
 void PhaseLowering::findLastUses() {
-  for (Operation &op : phase.getBody().front())
+  Block &block = phase.getBody().front();
+  for (Operation &op : block)
     if (!isa<ReshapeOp>(op))
       for (Value operand : op.getOperands())
         lastUses[root(operand)] = &op;
+  for (auto assign : block.getOps<AssignOp>())
+    lastUses[root(assign.getValue())] = block.getTerminator(); // Perhaps copied at the end.
 }
 
 Operation *PhaseLowering::lastUse(Value value) { return lastUses.lookup(root(value)); }
@@ -268,25 +273,35 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
   return success();
 }
 
+void PhaseLowering::copy(Place source, Place target, int64_t bytes) {
+  exec::CopyOp::create(commands, phase.getLoc(),
+                       commands.getArrayAttr({FlatSymbolRefAttr::get(source.buffer),
+                                              FlatSymbolRefAttr::get(target.buffer)}),
+                       ArrayRef<int64_t>{source.offset, target.offset},
+                       ArrayRef<int64_t>{source.stride, target.stride}, bytes);
+}
+
+// What a variable is assigned and could not be written there at once is copied when the phase ends: until then its old
+// value may still be read. A value that lies in another variable is saved before that changes in turn.
 void PhaseLowering::lowerAssign(AssignOp assign) {
   Place source = places.lookup(root(assign.getValue())), target = variablePlace(assign.getVariable());
   if (source == target)
     return;
-  exec::CopyOp::create(commands, assign.getLoc(),
-                       commands.getArrayAttr({FlatSymbolRefAttr::get(source.buffer),
-                                              FlatSymbolRefAttr::get(target.buffer)}),
-                       ArrayRef<int64_t>{source.offset, 0}, ArrayRef<int64_t>{source.stride, 0},
-                       getByteSize(assign.getValue().getType()));
+  int64_t bytes = getByteSize(assign.getValue().getType());
+  if (source.buffer.getKind() != exec::BufferKind::activation) {
+    Place saved{addBuffer(program + "." + phase.getName() + "." + Twine(counter++), bytes,
+                          exec::BufferKind::activation, false)};
+    copy(source, saved, bytes);
+    source = saved;
+  }
+  pendingCopies.push_back({source, target, bytes});
 }
 
 void PhaseLowering::lowerOutput(OutputOp output) {
   Place place = places.lookup(root(output.getValue()));
   auto buffer = addBuffer("output." + program + "." + output.getName(),
                           getByteSize(output.getValue().getType()), exec::BufferKind::output, true);
-  exec::CopyOp::create(commands, output.getLoc(),
-                       commands.getArrayAttr({FlatSymbolRefAttr::get(place.buffer), FlatSymbolRefAttr::get(buffer)}),
-                       ArrayRef<int64_t>{place.offset, 0}, ArrayRef<int64_t>{place.stride, 0},
-                       getByteSize(output.getValue().getType()));
+  copy(place, {buffer}, getByteSize(output.getValue().getType()));
   outputs.push_back(commands.getArrayAttr({output.getNameAttr(), FlatSymbolRefAttr::get(buffer),
                                            TypeAttr::get(output.getValue().getType())}));
 }
@@ -307,6 +322,8 @@ LogicalResult PhaseLowering::run() {
     else if (!isa<ReshapeOp, YieldOp>(op))
       return op.emitOpError("is not inside a kernel: run -kiln-fuse-kernels first");
   }
+  for (auto [source, target, bytes] : pendingCopies)
+    copy(source, target, bytes);
   return success();
 }
 

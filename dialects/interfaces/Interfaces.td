@@ -39,7 +39,8 @@ def Differentiable : OpInterface<"Differentiable"> {
   let methods = [
     InterfaceMethod<
       "Gradients of the operands, given those of the results; a null value means none "
-      "flows. A result that the loss does not depend on has a null gradient.",
+      "flows. A result that the loss does not depend on has a null gradient. Nothing at all if the "
+      "loss depends on a result that cannot be differentiated.",
       "llvm::SmallVector<mlir::Value>", "buildVjp",
       (ins "mlir::OpBuilder &":$builder, "mlir::ValueRange":$resultGrads)>,
   ];

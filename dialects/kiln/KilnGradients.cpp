@@ -253,7 +253,7 @@ Gradients LayerNormOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   Value x = getOperand(), g = grads[0];
   if (!g || grads[1] || grads[2])
-    return Gradients(getNumOperands()); // Mean and deviation are not differentiated.
+    return {}; // Mean and deviation are not differentiated.
   double size = tensorType(x).getShape().back();
   Value n = c.mul(c.sub(x, c.spreadRows(getMean(), x)), c.spreadRows(getRstd(), x));
   Value h = c.mul(g, c.spreadColumns(getScale(), x));
@@ -289,14 +289,14 @@ Gradients SoftmaxCrossEntropyOp::buildVjp(OpBuilder &builder, ValueRange grads) 
 Gradients HeadLossOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   if (!grads[0] || grads[1] || grads[2])
-    return Gradients(getNumOperands());
+    return {}; // Gradients of gradients are not.
   return {c.mul(getDx(), c.spread(grads[0], getDx())), c.mul(getDw(), c.spread(grads[0], getDw())),
           Value()};
 }
 
 Gradients AttentionOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  if (!grads[0])
-    return {Value()};
+  if (!grads[0] || grads[1])
+    return {}; // The log-sum-exp is kept for the gradient only.
   return {AttentionGradOp::create(builder, getLoc(), getPacked().getType(), getPacked(), getResult(),
                                   getLse(), grads[0], getScaleAttr(), getCausalAttr())};
 }

@@ -383,6 +383,8 @@ LogicalResult ConcatenateOp::verify() {
   int64_t dimension = getDimension();
   if (failed(verifyDimension(*this, dimension, to.getRank())))
     return failure();
+  if (to.isDynamicDim(dimension))
+    return emitOpError("cannot join along the batch");
   int64_t total = 0;
   for (Value operand : getOperands()) {
     auto from = cast<RankedTensorType>(operand.getType());
@@ -433,6 +435,13 @@ LogicalResult LayerNormOp::verify() {
   return success();
 }
 
+static LogicalResult verifySameElements(Operation *op, Type first, Type second) {
+  if (getElementTypeOrSelf(first) != getElementTypeOrSelf(second))
+    return op->emitOpError("has elements of type ")
+           << getElementTypeOrSelf(first) << " and " << getElementTypeOrSelf(second) << "; wanted one type";
+  return success();
+}
+
 static LogicalResult verifyLabels(Operation *op, RankedTensorType rows, RankedTensorType labels) {
   if (rows.getRank() < 1 || rows.getShape().drop_back() != labels.getShape())
     return op->emitOpError("has rows ") << rows << " and labels " << labels
@@ -443,6 +452,8 @@ static LogicalResult verifyLabels(Operation *op, RankedTensorType rows, RankedTe
 LogicalResult SoftmaxCrossEntropyOp::verify() {
   if (cast<RankedTensorType>(getType()).getRank() != 0)
     return emitOpError("makes a scalar, but its type is ") << getType();
+  if (failed(verifySameElements(*this, getLogits().getType(), getType())))
+    return failure();
   return verifyLabels(*this, cast<RankedTensorType>(getLogits().getType()),
                       cast<RankedTensorType>(getLabels().getType()));
 }
@@ -455,21 +466,35 @@ LogicalResult HeadLossOp::verify() {
   if (getDx().getType() != x || getDw().getType() != weight ||
       cast<RankedTensorType>(getTotal().getType()).getRank() != 0)
     return emitOpError("must have a scalar and the types of x and weight as results");
+  if (failed(verifySameElements(*this, x, weight)) || failed(verifySameElements(*this, x, getTotal().getType())))
+    return failure();
   return verifyLabels(*this, x, cast<RankedTensorType>(getLabels().getType()));
 }
 
-LogicalResult AttentionOp::verify() {
-  auto packed = cast<RankedTensorType>(getPacked().getType());
+static LogicalResult verifyAttention(Operation *op, RankedTensorType packed, Type result, Type lse) {
   if (packed.getRank() != 5 || packed.getDimSize(2) != 3)
-    return emitOpError("needs queries, keys and values as [batch, sequence, 3, heads, width], found ")
+    return op->emitOpError("needs queries, keys and values as [batch, sequence, 3, heads, width], found ")
            << packed;
   ArrayRef<int64_t> shape = packed.getShape();
-  auto result = RankedTensorType::get({shape[0], shape[1], shape[3], shape[4]}, packed.getElementType());
-  auto lse = RankedTensorType::get({shape[0], shape[3], shape[1]}, packed.getElementType());
-  if (getResult().getType() != result || getLse().getType() != lse)
-    return emitOpError("must have results ") << result << " and " << lse << ", found "
-                                             << getResult().getType() << " and " << getLse().getType();
+  auto wanted = RankedTensorType::get({shape[0], shape[1], shape[3], shape[4]}, packed.getElementType());
+  auto wantedLse = RankedTensorType::get({shape[0], shape[3], shape[1]}, packed.getElementType());
+  if (result != wanted || lse != wantedLse)
+    return op->emitOpError("must have results ")
+           << wanted << " and " << wantedLse << ", found " << result << " and " << lse;
   return success();
+}
+
+LogicalResult AttentionOp::verify() {
+  return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()), getResult().getType(),
+                         getLse().getType());
+}
+
+LogicalResult AttentionGradOp::verify() {
+  if (getDpacked().getType() != getPacked().getType() || getGrad().getType() != getResult().getType())
+    return emitOpError("must have gradients of the types of packed and result, found ")
+           << getDpacked().getType() << " and " << getGrad().getType();
+  return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()), getResult().getType(),
+                         getLse().getType());
 }
 
 } // namespace kiln

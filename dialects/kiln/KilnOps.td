@@ -398,6 +398,7 @@ def Kiln_AttentionGradOp : Kiln_Op<"attention_grad", [Pure,
     (`causal` $causal^)? $packed `,` $result `,` $lse `,` $grad `scale` $scale
     `:` functional-type(operands, results) attr-dict
   }];
+  let hasVerifier = 1;
 }
 
 #endif // KILN_DIALECTS_KILN_KILNOPS_TD
