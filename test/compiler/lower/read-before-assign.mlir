@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s -kiln-lower-to-exec | FileCheck %s
-// A known fault: the copy into @a comes before the second launch. Remove the next line with the fault.
-// XFAIL: *
 
 // A read gives the value that the variable had then. Each of two parameters that are multiplied is the gradient of the
 // other: the second update must not see the first.
