@@ -168,12 +168,20 @@ createTargetMachine(const CpuTarget &target) {
 }
 
 static void optimise(llvm::Module &module, llvm::TargetMachine &machine,
-                     bool isVectorised) {
+                     bool isVectorised, bool isReference) {
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager graphs;
   llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder passes(&machine);
+  llvm::PipelineTuningOptions tuning;
+  if (isReference) {
+    // The reference need not be fast, and LLVM 22's loop vectoriser takes time
+    // exponential in the length of an unrolled chain of maxima.
+    tuning.LoopUnrolling = false;
+    tuning.LoopVectorization = false;
+    tuning.SLPVectorization = false;
+  }
+  llvm::PassBuilder passes(&machine, tuning);
   passes.registerModuleAnalyses(modules);
   passes.registerCGSCCAnalyses(graphs);
   passes.registerFunctionAnalyses(functions);
@@ -228,7 +236,7 @@ FailureOr<std::string> compileObject(ModuleOp module, const CpuTarget &target,
   std::unique_ptr<llvm::TargetMachine> machine = createTargetMachine(target);
   code->setDataLayout(machine->createDataLayout());
   code->setTargetTriple(machine->getTargetTriple());
-  optimise(*code, *machine, isVectorised);
+  optimise(*code, *machine, isVectorised, /*isReference=*/preciseMath);
 
   llvm::SmallVector<char> object;
   llvm::raw_svector_ostream stream(object);
