@@ -155,11 +155,11 @@ std::vector<double> CompiledModule::getOutput(const std::string &program,
 }
 
 std::vector<std::vector<double>>
-CompiledModule::getOutputs(const std::string &program) {
+CompiledModule::getResults(const std::string &function) {
   std::vector<std::vector<double>> values;
-  const artifact::Program *entry = loaded->artifact().findProgram(program);
-  for (const artifact::Output *output : *entry->outputs())
-    values.push_back(getOutput(program, output->name()->str()));
+  const artifact::Program *entry = loaded->artifact().findProgram(function);
+  for (size_t i = 0; i < entry->outputs()->size(); ++i)
+    values.push_back(getOutput(function, "result" + std::to_string(i)));
   return values;
 }
 

@@ -49,8 +49,8 @@ public:
                 const std::vector<double> &values);
   std::vector<double> getOutput(const std::string &program,
                                 const std::string &name);
-  /// Every output of the program, in order.
-  std::vector<std::vector<double>> getOutputs(const std::string &program);
+  /// What a function returns, in its order; the program may make it in another.
+  std::vector<std::vector<double>> getResults(const std::string &function);
   void run(const std::string &program);
 
   Session &session() { return *loaded; }

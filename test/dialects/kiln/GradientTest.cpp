@@ -107,7 +107,7 @@ public:
       compiled.setInput(subject.name, subject.inputs[i], subject.values[i]);
     }
     compiled.run(gradient);
-    auto outputs = compiled.getOutputs(gradient);
+    auto outputs = compiled.getResults(gradient);
     EXPECT_NEAR(outputs[0][0], evaluate(),
                 1e-9 * (1 + std::abs(outputs[0][0])));
     size_t next = 1; // After the loss.
