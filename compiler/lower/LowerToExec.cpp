@@ -118,8 +118,7 @@ static std::string describe(Block &body) {
 // Identity is the text of the body: ops, shapes and attributes, with values numbered from zero.
 exec::KernelOp KernelTable::get(KernelOp kernel) {
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
-  auto copy = exec::KernelOp::create(builder, UnknownLoc::get(module.getContext()), "kernel",
-                                     builder.getDenseI64ArrayAttr({}), 0, nullptr, nullptr);
+  auto copy = exec::KernelOp::create(builder, UnknownLoc::get(module.getContext()), "kernel", 0, nullptr, nullptr);
   IRMapping mapping;
   kernel.getBody().cloneInto(&copy.getBody(), mapping);
   copy.walk([&](Operation *op) { op->setLoc(UnknownLoc::get(module.getContext())); });

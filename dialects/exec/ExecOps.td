@@ -36,10 +36,10 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
   let summary = "Code to generate: kiln ops on tensors";
   let description = [{
     The arguments of the block are the inputs, what its yield returns are the outputs; a launch passes their places in that
-    order, scratch last. `in_place[i]` is the input that output i may overwrite, or -1. `stages` and `items` are what the
+    order, scratch last. `stages` and `items` are what the
     backend made of it: the functions to call and how many work items each has.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, DenseI64ArrayAttr:$in_place, I64Attr:$scratch_bytes,
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$scratch_bytes,
                    OptionalAttr<StrArrayAttr>:$stages, OptionalAttr<DenseI64ArrayAttr>:$items);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name $body attr-dict";

@@ -12,15 +12,14 @@ exec.buffer @input.image input bytes 256 always_live
 
 // CHECK-LABEL: exec.kernel @negate
 //       CHECK:   kiln.negate
-//       CHECK: in_place = array<i64: 0>
-//  CHECK-SAME: items = array<i64: 4>
+//       CHECK: items = array<i64: 4>
 //  CHECK-SAME: scratch_bytes = 64
 //  CHECK-SAME: stages = ["negate_0"]
 exec.kernel @negate {
 ^bb0(%x: tensor<4x8xf32>):
   %y = kiln.negate %x : tensor<4x8xf32>
   kiln.yield %y : tensor<4x8xf32>
-} {in_place = array<i64: 0>, scratch_bytes = 64 : i64, stages = ["negate_0"], items = array<i64: 4>}
+} {scratch_bytes = 64 : i64, stages = ["negate_0"], items = array<i64: 4>}
 
 // CHECK-LABEL: exec.program @train batch 8
 //  CHECK-SAME: inputs {{\[\[}}"image", @input.image, @input.image, tensor<8x8xf32>]]
