@@ -86,6 +86,7 @@ private:
 
   Block &block;
   bool fuse;
+  bool joinsUnusual = false; // See hasUnusualRows.
   std::vector<std::unique_ptr<Group>> groups;
   DenseMap<Operation *, Group *> groupOf;
   DenseMap<Operation *, unsigned> positions;
@@ -140,17 +141,36 @@ static bool isScalar(Group *group) {
   });
 }
 
+static bool isOnlyExpanding(Group *group) { return llvm::all_of(group->ops, isExpanding); }
+
 // Ops on scalars stay among themselves: a kernel over a large tensor that also made a scalar for others would
 // put itself before all of them. Constants are copied to their reader anyway.
 static bool mixesScalars(Group *writer, Group *reader) {
-  bool isConstant = llvm::all_of(writer->ops, [](Operation *op) { return isExpanding(op); });
-  return !isConstant && isScalar(writer) != isScalar(reader);
+  return !isOnlyExpanding(writer) && isScalar(writer) != isScalar(reader);
+}
+
+// A reduction that keeps neither the leading dimensions nor the last one, such as "bsd->sd", wants rows of its own kind.
+// It joins others last, lest it keep them from each other.
+static bool hasUnusualRows(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  if (!structured || structured.getReduction() == Reduction::none)
+    return false;
+  AffineMap from = structured.getLoopMaps().front(), to = structured.getLoopMaps().back();
+  unsigned rank = from.getNumResults(), kept = to.getNumResults();
+  bool keepsLast = kept == 1 && to.getDimPosition(0) == from.getDimPosition(rank - 1);
+  bool losesLast = kept + 1 == rank && (kept == 0 || to.getDimPosition(kept - 1) == from.getDimPosition(rank - 2));
+  return kept > 0 && !keepsLast && !losesLast;
 }
 
 bool Grouping::tryJoin(Group *writer, Group *reader) {
   constexpr size_t kMostOps = 160; // Bounds registers and compile time.
   if (writer == reader || !writer->isOpen || !reader->isOpen ||
       writer->ops.size() + reader->ops.size() > kMostOps || mixesScalars(writer, reader))
+    return false;
+  if (isOnlyExpanding(reader))
+    return false; // Its result would be stored.
+  bool hasUnusual = llvm::any_of(writer->ops, hasUnusualRows) || llvm::any_of(reader->ops, hasUnusualRows);
+  if (hasUnusual && !joinsUnusual)
     return false;
   SmallVector<Operation *> together = writer->ops;
   together.append(reader->ops);
@@ -183,7 +203,8 @@ void Grouping::fuseAll() {
   for (Operation &op : block.without_terminator())
     ops.push_back(&op);
   bool hasChanged = true;
-  while (hasChanged) {
+  while (hasChanged || !joinsUnusual) {
+    joinsUnusual = !hasChanged;
     hasChanged = false;
     for (Operation *op : llvm::reverse(ops))
       hasChanged |= joinReaders(op);
