@@ -1,0 +1,209 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What users do with the command when nothing is wrong."""
+
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import time
+import unittest
+from pathlib import Path
+
+import harness
+from harness import KilnTest
+
+LINE = re.compile(r"\| Train Device=cpu:1, Step=(\d+), Loss=([0-9.e+-]+), Rate=[0-9.]+ samples/sec, "
+                  r"GlobalRate=[0-9.]+ samples/sec")
+
+# A composition that no model of the tree has: gates, a mean over features, products of sines.
+MODEL = """
+module {
+  kiln.variable @gate : tensor<16x8xf32> parameter normal {a = 0.0 : f64, b = 0.3 : f64, decays}
+  kiln.variable @value : tensor<16x8xf32> parameter normal {a = 0.0 : f64, b = 0.3 : f64, decays}
+  kiln.variable @out : tensor<8x4xf32> parameter uniform {a = -0.5 : f64, b = 0.5 : f64, decays}
+  func.func @model(%image: tensor<?x16xf32> {kiln.input = "image"}, %label: tensor<?xi32> {kiln.input = "label"},
+                   %gate: tensor<16x8xf32> {kiln.variable = @gate}, %value: tensor<16x8xf32> {kiln.variable = @value},
+                   %out: tensor<8x4xf32> {kiln.variable = @out})
+      -> (tensor<f32>, tensor<f32> {kiln.denominator}) attributes {kiln.loss} {
+    %0 = kiln.contract "ax,xy->ay" %image, %gate : tensor<?x16xf32>, tensor<16x8xf32> -> tensor<?x8xf32>
+    %1 = kiln.contract "ax,xy->ay" %image, %value : tensor<?x16xf32>, tensor<16x8xf32> -> tensor<?x8xf32>
+    %2 = kiln.tanh %0 : tensor<?x8xf32>
+    %3 = kiln.sin %1 : tensor<?x8xf32>
+    %4 = kiln.mul %2, %3 : tensor<?x8xf32>
+    %5 = kiln.sum "ab->a" %4 : tensor<?x8xf32> -> tensor<?xf32>
+    %6 = kiln.broadcast "a->ab" %5 : tensor<?xf32> -> tensor<?x8xf32>
+    %7 = kiln.sub %1, %6 : tensor<?x8xf32>
+    %8 = kiln.contract "ax,xy->ay" %7, %out : tensor<?x8xf32>, tensor<8x4xf32> -> tensor<?x4xf32>
+    %9 = kiln.softmax_cross_entropy %8, %label : (tensor<?x4xf32>, tensor<?xi32>) -> tensor<f32>
+    %one = kiln.constant 1.0 : tensor<f32>
+    %ones = kiln.broadcast "->a" %one : tensor<f32> -> tensor<?xf32>
+    %count = kiln.sum "a->" %ones : tensor<?xf32> -> tensor<f32>
+    return %9, %count : tensor<f32>, tensor<f32>
+  }
+}
+"""
+
+
+class Command(KilnTest):
+    def test_compile_inspect_run(self):
+        out, _ = self.kiln("compile", "tiny.yaml", "-o", "m.kiln")
+        self.assertRegex(out, r"Compile hash is: kiln_[0-9a-f]{64}\n")
+        peak = int(re.search(r"Peak memory: (\d+) bytes", out)[1])
+        inspected = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])
+        self.assertEqual(inspected["arena_bytes"], peak)
+        self.assertLessEqual(peak, 1.05 * inspected["live_bytes"])
+        names = {variable["name"] for variable in inspected["variables"]}
+        self.assertIn("h.0.attn.c_attn.weight", names)
+        self.assertIn(f"{peak}", self.kiln("inspect", "m.kiln")[0])
+        out, err = self.kiln("run", "m.kiln")
+        self.assertEqual(LINE.match(out.splitlines()[0])[1], "1")
+        self.assertEqual(err, "")
+        self.assertIn("kernel", self.kiln("run", "m.kiln", "--steps", "2", "--profile")[0])
+
+    def test_loss_falls(self):
+        out, _ = self.kiln("train", "tiny.yaml", "training.steps=60", "log.every=10",
+                           "training.optimizer.learning_rate=1e-2")
+        losses = [float(line[2]) for line in map(LINE.match, out.splitlines()) if line]
+        self.assertEqual(len(losses), 7)
+        self.assertLess(losses[-1], losses[0] / 2)
+
+    def test_second_compile_is_a_hit(self):
+        self.kiln("compile", "tiny.yaml", "-o", "a.kiln")
+        start = time.perf_counter()
+        out, err = self.kiln("compile", "tiny.yaml", "-o", "b.kiln")
+        print(f"warm compile: {time.perf_counter() - start:.3f} s")
+        self.assertIn("Cache hit: ", out)
+        self.assertEqual(err, "")
+        self.assertEqual((self.folder / "a.kiln").read_bytes(), (self.folder / "b.kiln").read_bytes())
+        self.assertIn("1 entries", self.kiln("cache")[0])
+        # Another config is another entry; what does not change the program may be set and hit.
+        self.assertNotIn("Cache hit", self.kiln("compile", "tiny.yaml", "-o", "c.kiln", "training.seed=1")[0])
+
+    def test_damaged_cache_entry_is_a_miss(self):
+        self.kiln("compile", "tiny.yaml", "-o", "a.kiln")
+        entry, = (path for path in (self.folder / "cache").rglob("*") if path.is_file())
+        damaged = bytearray(entry.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        entry.chmod(0o644)
+        entry.write_bytes(damaged)
+        out, err = self.kiln("compile", "tiny.yaml", "-o", "b.kiln")
+        self.assertNotIn("Cache hit", out)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn("warning", err)
+        self.assertEqual((self.folder / "a.kiln").read_bytes(), (self.folder / "b.kiln").read_bytes())
+        self.assertIn("Cache hit", self.kiln("compile", "tiny.yaml", "-o", "c.kiln")[0])
+
+    def test_deterministic(self):
+        for name in ("a.kiln", "b.kiln"):
+            self.kiln("compile", "tiny.yaml", "--no-cache", "-o", name)
+        self.assertEqual((self.folder / "a.kiln").read_bytes(), (self.folder / "b.kiln").read_bytes())
+        first = self.losses("run", "a.kiln")
+        self.assertEqual(len(first.splitlines()), 6)
+        self.assertEqual(first, self.losses("run", "b.kiln"))
+        self.assertEqual(first, self.losses("train", "tiny.yaml", "--no-cache"))
+        self.assertNotEqual(first, self.losses("train", "tiny.yaml", "training.seed=1"))
+
+    def test_micro_batches_give_the_same_losses(self):
+        for precision, tolerance in (("f32", 1e-5), ("f64", 1e-10)):
+            runs = []
+            for size in ("none", "1", "3"):
+                text = self.losses("train", "tiny.yaml", "training.steps=20", f"training.micro_batch={size}",
+                                   f"training.precision={precision}")
+                runs.append([float.fromhex(line.split()[2]) for line in text.splitlines()])
+            self.assertEqual(len(runs[0]), 20)
+            for run in runs[1:]:
+                for ours, whole in zip(run, runs[0], strict=True):
+                    self.assertLessEqual(abs(ours - whole), tolerance * abs(whole))
+
+    def test_reference_agrees(self):
+        fast, plain = (
+            [float.fromhex(line.split()[2]) for line in self.losses("train", "tiny.yaml", *options).splitlines()]
+            for options in ((), ("--reference",)))
+        for ours, wanted in zip(fast, plain, strict=True):
+            self.assertLessEqual(abs(ours - wanted), 1e-5 * abs(wanted))
+
+    def test_tokens_of_both_widths_are_text(self):
+        # The same ids, stored in three ways, are the same data.
+        text = (self.folder / "words.txt").read_bytes()
+        self.write("ids16.bin", struct.pack(f"<{len(text)}H", *text))
+        self.write("ids32.bin", struct.pack(f"<{len(text)}I", *text))
+        wanted = self.losses("train", "tiny.yaml")
+        for width in (16, 32):
+            config = {**harness.TINY, "data": {"kind": "tokens", "path": f"ids{width}.bin", "width": width}}
+            self.config("tokens.yaml", config)
+            self.assertEqual(self.losses("train", "tokens.yaml"), wanted)
+
+    def test_idx(self):
+        out, _ = self.kiln("train", "mlp.yaml", "training.epochs=2", "training.steps=none", code=2)
+        config = {**harness.PERCEPTRON, "training": {"global_batch": 16, "epochs": 2}}
+        self.config("epochs.yaml", config)
+        out, _ = self.kiln("train", "epochs.yaml")
+        self.assertIn("Trained 5 steps", out)  # 80 samples
+
+    def test_model_from_a_file(self):
+        self.write("gated.mlir", MODEL)
+        config = {**harness.PERCEPTRON, "model": {"kind": "file", "path": "gated.mlir"}}
+        self.config("file.yaml", config)
+        fast = self.losses("train", "file.yaml")
+        plain = self.losses("train", "file.yaml", "--reference")
+        for ours, wanted in zip(fast.splitlines(), plain.splitlines(), strict=True):
+            ours, wanted = (float.fromhex(line.split()[2]) for line in (ours, wanted))
+            self.assertLessEqual(abs(ours - wanted), 1e-5 * abs(wanted))
+        # The model is part of the key.
+        self.assertIn("Cache hit", self.kiln("compile", "file.yaml", "-o", "m.kiln")[0])
+        self.write("gated.mlir", MODEL.replace("kiln.tanh", "kiln.erf"))
+        self.assertNotIn("Cache hit", self.kiln("compile", "file.yaml", "-o", "m.kiln")[0])
+
+    def test_the_written_model_gives_the_same_losses(self):
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln", "--dump-phases-to", "dump")
+        self.config("file.yaml", {**harness.PERCEPTRON, "model": {"kind": "file", "path": "dump/1-model.mlir"}})
+        self.assertEqual(self.losses("train", "file.yaml"), self.losses("run", "m.kiln"))
+
+    def test_doctor(self):
+        out, _ = self.kiln("doctor")
+        self.assertIn("processor", out)
+        self.assertNotIn("FAIL", out)
+
+    def test_run_maps_no_compiler(self):
+        self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "training.steps=1000000", "log.every=1")
+        process = self.start("run", "m.kiln")
+        process.stdout.readline()
+        maps = Path(f"/proc/{process.pid}/maps").read_text()
+        process.kill()
+        process.communicate()
+        self.assertIn("kiln", maps)
+        self.assertNotRegex(maps, r"LLVM|MLIR|KilnCompiler")
+
+    def test_links_no_compiler(self):
+        out = subprocess.run(["readelf", "-d", harness.KILN], capture_output=True, text=True, check=True).stdout
+        self.assertIn("NEEDED", out)
+        self.assertNotRegex(out, r"LLVM|MLIR|KilnCompiler")
+
+    def test_interrupted_run_stops_after_its_step(self):
+        self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "training.steps=1000000", "log.every=1")
+        for number in (signal.SIGINT, signal.SIGTERM):
+            process = self.start("run", "m.kiln", "--losses", "losses")
+            process.stdout.readline()
+            process.send_signal(number)
+            out, err = process.communicate()
+            self.assertEqual(process.returncode, 128 + number, err)
+            steps = int(re.search(r"Trained (\d+) steps", out)[1])
+            self.assertIn(f"after step {steps} of 1000000", err)
+            self.assertEqual(len((self.folder / "losses").read_text().splitlines()), steps)
+
+    def test_interrupted_compile_leaves_nothing(self):
+        before = self.files()
+        process = self.start("compile", "tiny.yaml", "-o", "m.kiln", start_new_session=True)
+        process.stdout.readline()  # The hash: the compiler starts now.
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate()
+        self.assertEqual(process.returncode, 128 + signal.SIGINT)
+        self.assertEqual(self.files(), before)
+        self.assertEqual([path for path in self.folder.iterdir() if path.name.startswith(".kiln")], [])
+
+
+if __name__ == "__main__":
+    harness.main()

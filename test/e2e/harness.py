@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What the end-to-end tests share: a folder of its own for each test, with data and a config that compiles fast."""
+
+import json
+import os
+import random
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+KILN = None
+
+TINY = {
+    "model": {"kind": "gpt", "layers": 1, "hidden": 32, "heads": 2, "sequence": 16, "vocabulary": 256},
+    "training": {"global_batch": 4, "steps": 6},
+    "data": {"kind": "text", "path": "words.txt"},
+}
+PERCEPTRON = {
+    "model": {"kind": "mlp", "hidden": 8, "inputs": 16, "classes": 4},
+    "training": {"global_batch": 4, "steps": 6},
+    "data": {"kind": "idx", "path": "images.idx", "labels": "labels.idx"},
+}
+
+
+def idx(shape, elements):
+    return struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + bytes(elements)
+
+
+def status_bytes(pid, field):
+    """A field of /proc/PID/status in bytes; 0 once the process is gone."""
+    try:
+        found = re.search(rf"{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0
+
+
+class KilnTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="kiln-e2e-")
+        self.addCleanup(scratch.cleanup)
+        self.folder = Path(scratch.name)
+        self.environment = dict(os.environ, KILN_CACHE_DIR=str(self.folder / "cache"))
+        noise = random.Random(1)
+        self.write("words.txt", bytes(noise.choice(b"abc def\n") for _ in range(4000)))
+        self.write("images.idx", idx((40, 4, 4), (noise.randrange(256) for _ in range(640))))
+        self.write("labels.idx", idx((40,), (i % 4 for i in range(40))))
+        self.config("tiny.yaml", TINY)
+        self.config("mlp.yaml", PERCEPTRON)
+
+    def write(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def config(self, name, content):
+        # JSON is YAML.
+        return self.write(name, json.dumps(content, indent=1))
+
+    def start(self, *arguments, **options):
+        return subprocess.Popen([KILN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, errors="replace", cwd=self.folder, env=self.environment, **options)
+
+    def kiln(self, *arguments, code=0, **options):
+        """Runs the command and checks its exit code. An error has a message, success none."""
+        process = self.start(*arguments, **options)
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, code, f"kiln {' '.join(map(str, arguments))}\n{out}{err}")
+        if code:
+            self.assertNotEqual(err, "")
+        return out, err
+
+    def losses(self, *arguments):
+        """The losses of a run, as they stand in the file: with every bit."""
+        self.kiln(*arguments, "--losses", "losses")
+        return (self.folder / "losses").read_text()
+
+    def files(self):
+        """All files in the folder but the cache's."""
+        return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*")
+                      if path.is_file() and "cache" not in path.relative_to(self.folder).parts)
+
+
+def main():
+    # The tests import this module by its name, and it is also their main.
+    global KILN
+    KILN = str(Path(sys.argv.pop(1)).resolve())
+    unittest.main(module="__main__")
