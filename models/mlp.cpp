@@ -7,7 +7,8 @@ using namespace mlir;
 
 namespace kiln {
 
-/// Perceptron with ReLU between its layers, on images as vectors: the smallest model that trains.
+/// Perceptron with ReLU between its layers, on images as vectors: the smallest
+/// model that trains.
 Loss mlp(ModelBuilder &m, const ModelConfig &config) {
   Value x = m.input("image", {config.inputs});
   Value label = m.integers("label", {});

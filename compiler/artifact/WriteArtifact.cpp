@@ -13,10 +13,12 @@ namespace kiln {
 
 namespace {
 
-/// Fills the index table by table, in the order of the module, so that equal modules give equal bytes.
+/// Fills the index table by table, in the order of the module, so that equal
+/// modules give equal bytes.
 class IndexWriter {
 public:
-  IndexWriter(ModuleOp module, const Config &config, const cpu::CpuTarget &target)
+  IndexWriter(ModuleOp module, const Config &config,
+              const cpu::CpuTarget &target)
       : symbols(module), module(module), config(config), target(target) {}
 
   flatbuffers::DetachedBuffer write();
@@ -29,13 +31,18 @@ private:
   void addSettings();
   std::unique_ptr<artifact::CommandT> makeCommand(Operation *command);
   exec::BufferOp getBuffer(Attribute name) {
-    return symbols.lookup<exec::BufferOp>(cast<FlatSymbolRefAttr>(name).getValue());
+    return symbols.lookup<exec::BufferOp>(
+        cast<FlatSymbolRefAttr>(name).getValue());
   }
   uint64_t getOffset(Attribute name) { return *getBuffer(name).getOffset(); }
-  uint64_t getInteger(StringRef name) { return module->getAttrOfType<IntegerAttr>(name).getInt(); }
+  uint64_t getInteger(StringRef name) {
+    return module->getAttrOfType<IntegerAttr>(name).getInt();
+  }
   /// Place `number` of a command.
-  template <typename Command> artifact::Place getPlace(Command command, unsigned number) {
-    return artifact::Place(getOffset(command.getBuffers()[number]) + command.getOffsets()[number],
+  template <typename Command>
+  artifact::Place getPlace(Command command, unsigned number) {
+    return artifact::Place(getOffset(command.getBuffers()[number]) +
+                               command.getOffsets()[number],
                            command.getStrides()[number]);
   }
 
@@ -61,7 +68,9 @@ static artifact::ElementType getElementType(Type type) {
   return artifact::ElementType::i1;
 }
 
-static std::vector<int64_t> toVector(ArrayRef<int64_t> shape) { return {shape.begin(), shape.end()}; }
+static std::vector<int64_t> toVector(ArrayRef<int64_t> shape) {
+  return {shape.begin(), shape.end()};
+}
 
 void IndexWriter::addVariables() {
   for (auto variable : module.getOps<VariableOp>()) {
@@ -72,7 +81,10 @@ void IndexWriter::addVariables() {
     entry->name = variable.getSymName().str();
     entry->element_type = getElementType(type.getElementType());
     entry->shape = toVector(type.getShape());
-    entry->offset = *symbols.lookup<exec::BufferOp>(("variable." + variable.getSymName()).str()).getOffset();
+    entry->offset = *symbols
+                         .lookup<exec::BufferOp>(
+                             ("variable." + variable.getSymName()).str())
+                         .getOffset();
     entry->bytes = getByteSize(type);
     entry->init = std::make_unique<artifact::InitT>();
     entry->init->kind = artifact::InitKind(variable.getInit());
@@ -87,7 +99,8 @@ void IndexWriter::addKernels() {
   for (auto kernel : module.getOps<exec::KernelOp>()) {
     auto entry = std::make_unique<artifact::KernelT>();
     entry->name = kernel.getSymName().str();
-    for (auto [symbol, items] : llvm::zip_equal(*kernel.getStages(), *kernel.getItems())) {
+    for (auto [symbol, items] :
+         llvm::zip_equal(*kernel.getStages(), *kernel.getItems())) {
       auto stage = std::make_unique<artifact::KernelStageT>();
       stage->symbol = cast<StringAttr>(symbol).str();
       stage->items = items;
@@ -98,7 +111,8 @@ void IndexWriter::addKernels() {
   }
 }
 
-std::unique_ptr<artifact::CommandT> IndexWriter::makeCommand(Operation *operation) {
+std::unique_ptr<artifact::CommandT>
+IndexWriter::makeCommand(Operation *operation) {
   auto command = std::make_unique<artifact::CommandT>();
   llvm::TypeSwitch<Operation *>(operation)
       .Case([&](exec::LaunchOp op) {
@@ -141,10 +155,12 @@ void IndexWriter::addPrograms() {
       auto input = std::make_unique<artifact::InputT>();
       input->name = cast<StringAttr>(fields[0]).str();
       input->element_type = getElementType(type.getElementType());
-      // What is fed by samples has them first; a function's argument is one sample.
+      // What is fed by samples has them first; a function's argument is one
+      // sample.
       bool isFed = fields[1] != fields[2];
       input->samples = isFed ? type.getDimSize(0) : 1;
-      input->sample_shape = toVector(isFed ? type.getShape().drop_front() : type.getShape());
+      input->sample_shape =
+          toVector(isFed ? type.getShape().drop_front() : type.getShape());
       input->offset = getOffset(fields[1]);
       input->staging_offset = getOffset(fields[2]);
       input->bytes = getByteSize(type);
@@ -181,7 +197,8 @@ void IndexWriter::addPrograms() {
     index.device_programs.assign(config.devices.count, 0);
 }
 
-// Buffers that are always live by kind; the rest of the arena is shared by activations and scratch.
+// Buffers that are always live by kind; the rest of the arena is shared by
+// activations and scratch.
 void IndexWriter::addMemory() {
   index.arena_bytes = getInteger("exec.arena_bytes");
   index.live_bytes = getInteger("exec.live_bytes");
@@ -192,12 +209,13 @@ void IndexWriter::addMemory() {
     kind->bytes = bytes;
     index.memory.push_back(std::move(kind));
   };
-  for (auto [kind, name] : {std::pair(exec::BufferKind::variable, "variables"),
-                            std::pair(exec::BufferKind::input, "inputs"),
-                            std::pair(exec::BufferKind::staging, "staged inputs"),
-                            std::pair(exec::BufferKind::gradient, "gradient sums"),
-                            std::pair(exec::BufferKind::scratch, "step scalars"),
-                            std::pair(exec::BufferKind::output, "outputs")}) {
+  for (auto [kind, name] :
+       {std::pair(exec::BufferKind::variable, "variables"),
+        std::pair(exec::BufferKind::input, "inputs"),
+        std::pair(exec::BufferKind::staging, "staged inputs"),
+        std::pair(exec::BufferKind::gradient, "gradient sums"),
+        std::pair(exec::BufferKind::scratch, "step scalars"),
+        std::pair(exec::BufferKind::output, "outputs")}) {
     uint64_t bytes = 0;
     for (auto buffer : module.getOps<exec::BufferOp>())
       if (buffer.getAlwaysLive() && buffer.getKind() == kind)
@@ -214,7 +232,9 @@ void IndexWriter::addSettings() {
   const TrainingConfig &training = config.training;
   index.compiler = "kiln 0.1.0";
   index.config = config.print();
-  index.model = model.kind == ModelKind::Gpt ? "gpt" : model.kind == ModelKind::Mlp ? "mlp" : "file";
+  index.model = model.kind == ModelKind::Gpt   ? "gpt"
+                : model.kind == ModelKind::Mlp ? "mlp"
+                                               : "file";
   index.target = std::make_unique<artifact::TargetT>();
   index.target->device = "cpu";
   index.target->cpu = target.name;
@@ -229,7 +249,8 @@ void IndexWriter::addSettings() {
   index.data->width = config.data.width / 8;
   index.data->shuffle = config.data.shuffle;
   index.data->sequence = model.sequence;
-  index.data->vocabulary = model.kind == ModelKind::Mlp ? model.classes : model.vocabulary;
+  index.data->vocabulary =
+      model.kind == ModelKind::Mlp ? model.classes : model.vocabulary;
   index.training = std::make_unique<artifact::TrainingT>();
   index.training->global_batch = training.globalBatch;
   index.training->micro_batch = training.microBatchSize();
@@ -252,12 +273,16 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
   return builder.Release();
 }
 
-Status writeArtifact(ModuleOp module, const std::string &kernels, const Config &config,
-                     const cpu::CpuTarget &target, const std::string &path) {
-  flatbuffers::DetachedBuffer bytes = IndexWriter(module, config, target).write();
+Status writeArtifact(ModuleOp module, const std::string &kernels,
+                     const Config &config, const cpu::CpuTarget &target,
+                     const std::string &path) {
+  flatbuffers::DetachedBuffer bytes =
+      IndexWriter(module, config, target).write();
   Section sections[] = {
-      {std::string(indexSectionName), std::as_bytes(std::span(bytes.data(), bytes.size()))},
-      {std::string(kernelsSectionName), std::as_bytes(std::span(kernels.data(), kernels.size()))},
+      {std::string(indexSectionName),
+       std::as_bytes(std::span(bytes.data(), bytes.size()))},
+      {std::string(kernelsSectionName),
+       std::as_bytes(std::span(kernels.data(), kernels.size()))},
   };
   return writeContainer(path, sections);
 }

@@ -13,8 +13,9 @@
 namespace kiln {
 
 /// Writes a planned exec module, its kernels and the config as one .kiln file.
-Status writeArtifact(mlir::ModuleOp module, const std::string &kernels, const Config &config,
-                     const cpu::CpuTarget &target, const std::string &path);
+Status writeArtifact(mlir::ModuleOp module, const std::string &kernels,
+                     const Config &config, const cpu::CpuTarget &target,
+                     const std::string &path);
 
 } // namespace kiln
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Makes the training step of a differentiated function. The function's arguments are variables (marked
-// `kiln.variable`), inputs (`kiln.input`) and weights of the losses (`kiln.scale`); its results are totals,
-// denominators and the gradients of the variables. The prologue keeps of it what the denominators need, so
-// that a loss is divided by the count of the whole batch in every micro-batch.
+// Makes the training step of a differentiated function. The function's
+// arguments are variables (marked `kiln.variable`), inputs (`kiln.input`) and
+// weights of the losses (`kiln.scale`); its results are totals, denominators
+// and the gradients of the variables. The prologue keeps of it what the
+// denominators need, so that a loss is divided by the count of the whole batch
+// in every micro-batch.
 #include "compiler/differentiate/Optimizer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -37,9 +39,12 @@ struct BuildStepPass : impl::BuildStepBase<BuildStepPass> {
   }
 
   LogicalResult build(func::FuncOp function);
-  LogicalResult buildPrologue(StepOp step, func::FuncOp function, const Signature &signature);
-  void buildAccumulate(StepOp step, func::FuncOp function, const Signature &signature);
-  LogicalResult buildUpdate(StepOp step, func::FuncOp function, const Signature &signature);
+  LogicalResult buildPrologue(StepOp step, func::FuncOp function,
+                              const Signature &signature);
+  void buildAccumulate(StepOp step, func::FuncOp function,
+                       const Signature &signature);
+  LogicalResult buildUpdate(StepOp step, func::FuncOp function,
+                            const Signature &signature);
   BuildStepOptions getOptions() const;
 };
 
@@ -73,32 +78,43 @@ static FailureOr<Signature> readSignature(func::FuncOp function) {
       signature.scales.push_back(index);
     else
       return function.emitError("has argument ")
-             << index << ", which is neither a variable nor an input: mark it kiln.variable or kiln.input";
+             << index
+             << ", which is neither a variable nor an input: mark it "
+                "kiln.variable or kiln.input";
   }
   for (unsigned index : signature.inputs) {
     auto type = cast<RankedTensorType>(function.getArgument(index).getType());
     if (type.getRank() == 0 || !type.isDynamicDim(0))
       return function.emitError("has input argument ")
-             << index << " of type " << type << "; wanted the batch '?' as its first dimension";
+             << index << " of type " << type
+             << "; wanted the batch '?' as its first dimension";
   }
   for (unsigned index : signature.variables)
-    if (!isa<FloatType>(cast<RankedTensorType>(function.getArgument(index).getType()).getElementType()))
+    if (!isa<FloatType>(
+            cast<RankedTensorType>(function.getArgument(index).getType())
+                .getElementType()))
       return function.emitError("has variable argument ")
-             << index << " of type " << function.getArgument(index).getType() << "; wanted floats";
+             << index << " of type " << function.getArgument(index).getType()
+             << "; wanted floats";
   if (function.getNumResults() <= signature.variables.size())
     return function.emitError("returns ")
-           << function.getNumResults() << " values for " << signature.variables.size()
-           << " variables; wanted totals and gradients: run -kiln-differentiate first";
+           << function.getNumResults() << " values for "
+           << signature.variables.size()
+           << " variables; wanted totals and gradients: run "
+              "-kiln-differentiate first";
   unsigned firstGrad = function.getNumResults() - signature.variables.size();
   for (unsigned index = 0; index < firstGrad; ++index)
-    (function.getResultAttr(index, kDenominatorAttribute) ? signature.denominators : signature.totals)
+    (function.getResultAttr(index, kDenominatorAttribute)
+         ? signature.denominators
+         : signature.totals)
         .push_back(index);
   for (unsigned index = firstGrad; index < function.getNumResults(); ++index)
     signature.grads.push_back(index);
   if (signature.denominators.size() != signature.scales.size())
-    return function.emitError("has ") << signature.denominators.size() << " denominators and "
-                                      << signature.scales.size()
-                                      << " weights; wanted as many: run -kiln-differentiate first";
+    return function.emitError("has ")
+           << signature.denominators.size() << " denominators and "
+           << signature.scales.size()
+           << " weights; wanted as many: run -kiln-differentiate first";
   return signature;
 }
 
@@ -106,24 +122,29 @@ static Value getReturned(func::FuncOp function, unsigned index) {
   return function.front().getTerminator()->getOperand(index);
 }
 
-static SmallVector<Value> addInputs(Block &block, func::FuncOp function, const Signature &signature,
+static SmallVector<Value> addInputs(Block &block, func::FuncOp function,
+                                    const Signature &signature,
                                     IRMapping &mapping) {
   SmallVector<Value> inputs;
   for (unsigned index : signature.inputs) {
-    Value argument = block.addArgument(function.getArgument(index).getType(), function.getLoc());
+    Value argument = block.addArgument(function.getArgument(index).getType(),
+                                       function.getLoc());
     mapping.map(function.getArgument(index), argument);
     inputs.push_back(argument);
   }
   return inputs;
 }
 
-static void cloneBody(func::FuncOp function, OpBuilder &builder, IRMapping &mapping) {
+static void cloneBody(func::FuncOp function, OpBuilder &builder,
+                      IRMapping &mapping) {
   for (Operation &op : function.front().without_terminator())
     builder.clone(op, mapping);
 }
 
-// What the denominators do not need is dead here and removed by the next canonicalization.
-LogicalResult BuildStepPass::buildPrologue(StepOp step, func::FuncOp function, const Signature &signature) {
+// What the denominators do not need is dead here and removed by the next
+// canonicalization.
+LogicalResult BuildStepPass::buildPrologue(StepOp step, func::FuncOp function,
+                                           const Signature &signature) {
   Block &block = step.getPrologue().emplaceBlock();
   OpBuilder builder = OpBuilder::atBlockEnd(&block);
   IRMapping mapping;
@@ -133,12 +154,14 @@ LogicalResult BuildStepPass::buildPrologue(StepOp step, func::FuncOp function, c
   for (unsigned index : signature.denominators)
     work.push_back(getReturned(function, index));
   while (!work.empty())
-    if (Operation *op = work.pop_back_val().getDefiningOp(); op && needed.insert(op))
+    if (Operation *op = work.pop_back_val().getDefiningOp();
+        op && needed.insert(op))
       llvm::append_range(work, op->getOperands());
   for (Operation *op : needed)
     for (Value operand : op->getOperands())
       if (isa<BlockArgument>(operand) && !mapping.contains(operand))
-        return op->emitOpError("reads a variable for a denominator; wanted inputs only, because the denominator "
+        return op->emitOpError("reads a variable for a denominator; wanted "
+                               "inputs only, because the denominator "
                                "is counted before the step");
   for (Operation &op : function.front().without_terminator())
     if (needed.contains(&op))
@@ -150,20 +173,25 @@ LogicalResult BuildStepPass::buildPrologue(StepOp step, func::FuncOp function, c
   return success();
 }
 
-void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function, const Signature &signature) {
+void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function,
+                                    const Signature &signature) {
   Block &block = step.getAccumulate().emplaceBlock();
   OpBuilder builder = OpBuilder::atBlockEnd(&block);
   Composer c(builder, function.getLoc());
   IRMapping mapping;
   addInputs(block, function, signature, mapping);
   for (unsigned index : signature.variables) {
-    auto name = function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
+    auto name =
+        function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
     Value argument = function.getArgument(index);
-    mapping.map(argument, ReadOp::create(builder, function.getLoc(), argument.getType(), name));
+    mapping.map(argument, ReadOp::create(builder, function.getLoc(),
+                                         argument.getType(), name));
   }
   SmallVector<Value> weights;
-  for (auto [scale, denominator] : llvm::zip_equal(signature.scales, signature.denominators)) {
-    Value count = block.addArgument(getReturned(function, denominator).getType(), function.getLoc());
+  for (auto [scale, denominator] :
+       llvm::zip_equal(signature.scales, signature.denominators)) {
+    Value count = block.addArgument(
+        getReturned(function, denominator).getType(), function.getLoc());
     Value weight = c.div(c.fill(1, count), count);
     mapping.map(function.getArgument(scale), weight);
     weights.push_back(weight);
@@ -182,32 +210,39 @@ void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function, const Si
   YieldOp::create(builder, function.getLoc(), yielded);
 }
 
-LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function, const Signature &signature) {
+LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
+                                         const Signature &signature) {
   Block &block = step.getUpdate().emplaceBlock();
   OpBuilder builder = OpBuilder::atBlockEnd(&block);
   Composer c(builder, function.getLoc());
   for (unsigned index : signature.denominators)
-    block.addArgument(getReturned(function, index).getType(), function.getLoc());
+    block.addArgument(getReturned(function, index).getType(),
+                      function.getLoc());
   SmallVector<Value> sums;
-  for (Type type : step.getAccumulate().front().getTerminator()->getOperandTypes())
+  for (Type type :
+       step.getAccumulate().front().getTerminator()->getOperandTypes())
     sums.push_back(block.addArgument(type, function.getLoc()));
   OpBuilder declarations(step);
   SymbolTable symbols(getOperation());
   auto declare = [&](StringRef name, RankedTensorType type, Role role) {
-    auto variable = VariableOp::create(declarations, function.getLoc(), name, type, role);
+    auto variable =
+        VariableOp::create(declarations, function.getLoc(), name, type, role);
     symbols.insert(variable);
     return variable;
   };
   SmallVector<VariableOp> parameters;
   for (unsigned index : signature.variables) {
-    auto name = function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
+    auto name =
+        function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
     auto variable = symbols.lookup<VariableOp>(name.getValue());
     if (!variable)
-      return function.emitError("reads '") << name.getValue() << "', which is not a variable";
+      return function.emitError("reads '")
+             << name.getValue() << "', which is not a variable";
     parameters.push_back(variable);
   }
   Optimizer updater(getOptions(), c, declare);
-  SmallVector<Value> reports = updater.update(parameters, ArrayRef(sums).drop_front(), sums.front());
+  SmallVector<Value> reports =
+      updater.update(parameters, ArrayRef(sums).drop_front(), sums.front());
   YieldOp::create(builder, function.getLoc(), reports);
   step.setOutputsAttr(builder.getStrArrayAttr(updater.reported()));
   return success();
@@ -218,12 +253,16 @@ LogicalResult BuildStepPass::build(func::FuncOp function) {
   if (failed(signature))
     return failure();
   if (!llvm::is_contained({"adam", "adamw", "sgd"}, optimizer))
-    return function.emitError("wants optimizer '") << optimizer << "'; known are adam, adamw and sgd";
+    return function.emitError("wants optimizer '")
+           << optimizer << "'; known are adam, adamw and sgd";
   OpBuilder builder(function);
   SmallVector<StringRef> inputs;
   for (unsigned index : signature->inputs)
-    inputs.push_back(function.getArgAttrOfType<StringAttr>(index, kInputAttribute).getValue());
-  auto step = StepOp::create(builder, function.getLoc(), "train", builder.getStrArrayAttr(inputs),
+    inputs.push_back(
+        function.getArgAttrOfType<StringAttr>(index, kInputAttribute)
+            .getValue());
+  auto step = StepOp::create(builder, function.getLoc(), "train",
+                             builder.getStrArrayAttr(inputs),
                              builder.getStrArrayAttr({}));
   if (failed(buildPrologue(step, function, *signature)))
     return failure();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Appends the backward pass to each function marked `kiln.loss`:
-//   (arguments) -> totals    becomes    (arguments) -> totals, d(sum of totals)/d(arguments)
+//   (arguments) -> totals    becomes    (arguments) -> totals, d(sum of
+//   totals)/d(arguments)
 // Visits ops in reverse and asks each for its vector-Jacobian product, so an op
 // becomes trainable by implementing Differentiable and nothing here changes.
 #include "compiler/pipeline/Passes.h"
@@ -31,7 +32,8 @@ public:
   Value get(Value value) const { return grads.lookup(value); }
 
   bool reaches(Operation &op) const {
-    return llvm::any_of(op.getResults(), [&](Value result) { return bool(get(result)); });
+    return llvm::any_of(op.getResults(),
+                        [&](Value result) { return bool(get(result)); });
   }
 
 private:
@@ -57,8 +59,10 @@ static bool isFloatTensor(Type type) {
 }
 
 // One weight per total: a new argument where totals have denominators, else 1.
-static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder, GradientMap &gradients) {
-  auto results = cast<func::ReturnOp>(function.front().getTerminator()).getOperands();
+static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder,
+                                GradientMap &gradients) {
+  auto results =
+      cast<func::ReturnOp>(function.front().getTerminator()).getOperands();
   SmallVector<Value> totals;
   unsigned denominators = 0;
   for (auto [index, value] : llvm::enumerate(results)) {
@@ -67,24 +71,28 @@ static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder, Gradi
       continue;
     }
     if (!isFloatTensor(value.getType()) || tensorType(value).getRank() != 0)
-      return function.emitError("returns a loss of type ") << value.getType() << "; wanted a float scalar";
+      return function.emitError("returns a loss of type ")
+             << value.getType() << "; wanted a float scalar";
     totals.push_back(value);
   }
   if (denominators != 0 && denominators != totals.size())
-    return function.emitError("returns ") << totals.size() << " totals and " << denominators
-                                          << " denominators; wanted as many";
+    return function.emitError("returns ")
+           << totals.size() << " totals and " << denominators
+           << " denominators; wanted as many";
   for (Value total : totals) {
     Value weight;
     if (denominators) {
       unsigned index = function.getNumArguments();
       if (failed(function.insertArgument(
               index, total.getType(),
-              builder.getDictionaryAttr(builder.getNamedAttr(kScaleAttribute, builder.getUnitAttr())),
+              builder.getDictionaryAttr(
+                  builder.getNamedAttr(kScaleAttribute, builder.getUnitAttr())),
               function.getLoc())))
         return failure();
       weight = function.getArgument(index);
     } else {
-      weight = Composer(builder, total.getLoc()).constant(1, tensorType(total).getElementType());
+      weight = Composer(builder, total.getLoc())
+                   .constant(1, tensorType(total).getElementType());
     }
     gradients.add(total, weight);
   }
@@ -112,14 +120,18 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
     if (!differentiable && op->getNumOperands() == 0)
       continue; // A constant.
     if (!differentiable)
-      return op->emitOpError("is not differentiable, but the loss depends on it");
+      return op->emitOpError(
+          "is not differentiable, but the loss depends on it");
     SmallVector<Value> resultGrads;
     for (Value result : op->getResults())
       resultGrads.push_back(gradients.get(result));
-    SmallVector<Value> operandGrads = differentiable.buildVjp(builder, resultGrads);
+    SmallVector<Value> operandGrads =
+        differentiable.buildVjp(builder, resultGrads);
     if (operandGrads.empty())
-      return op->emitOpError("has a result that the loss depends on and that cannot be differentiated");
-    for (auto [operand, grad] : llvm::zip_equal(op->getOperands(), operandGrads))
+      return op->emitOpError("has a result that the loss depends on and that "
+                             "cannot be differentiated");
+    for (auto [operand, grad] :
+         llvm::zip_equal(op->getOperands(), operandGrads))
       if (grad)
         gradients.add(operand, grad);
   }
@@ -132,7 +144,8 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
     types.push_back(argument.getType());
   }
   function.setType(builder.getFunctionType(function.getArgumentTypes(), types));
-  // The attributes of the results are kept as an array that must grow with them.
+  // The attributes of the results are kept as an array that must grow with
+  // them.
   if (auto attributes = function.getAllResultAttrs()) {
     SmallVector<Attribute> grown(attributes.begin(), attributes.end());
     grown.resize(types.size(), builder.getDictionaryAttr({}));

@@ -17,10 +17,12 @@ SmallVector<StringRef> Optimizer::reported() const {
 }
 
 Value Optimizer::read(VariableOp variable) {
-  return ReadOp::create(c.builder, c.loc, variable.getTensorType(), variable.getSymName());
+  return ReadOp::create(c.builder, c.loc, variable.getTensorType(),
+                        variable.getSymName());
 }
 
-// A loss or norm that is not finite leaves every variable as it was: there is no host branch inside a step.
+// A loss or norm that is not finite leaves every variable as it was: there is
+// no host branch inside a step.
 void Optimizer::assign(VariableOp variable, Value old, Value value) {
   Value kept = c.select(c.spread(isFinite, value), value, old);
   AssignOp::create(c.builder, c.loc, variable.getSymName(), kept);
@@ -30,16 +32,19 @@ Value Optimizer::scalarLike(Value scalar, Value like) {
   return c.spread(c.convert(scalar, tensorType(like).getElementType()), like);
 }
 
-// Rises linearly to the peak over `warmup` steps, then stays or falls along half a cosine.
+// Rises linearly to the peak over `warmup` steps, then stays or falls along
+// half a cosine.
 Value Optimizer::buildRate() {
   Value rate = c.constant(options.learningRate, c.builder.getF64Type());
   double warmup = double(options.warmup);
   if (options.schedule == "cosine") {
     double span = std::max<double>(1, double(options.steps) - warmup);
     Value progress = c.div(c.sub(step, warmup), span);
-    progress = c.minimum(c.maximum(progress, c.fill(0, progress)), c.fill(1, progress));
+    progress = c.minimum(c.maximum(progress, c.fill(0, progress)),
+                         c.fill(1, progress));
     Value wave = c.mul(c.add(c.cos(c.mul(progress, std::numbers::pi)), 1), 0.5);
-    rate = c.add(c.mul(wave, options.learningRate - options.minimumRate), options.minimumRate);
+    rate = c.add(c.mul(wave, options.learningRate - options.minimumRate),
+                 options.minimumRate);
   }
   if (options.warmup > 0) {
     Value rise = c.minimum(c.div(step, warmup), c.fill(1, step));
@@ -63,7 +68,8 @@ void Optimizer::updateSgd(VariableOp parameter, Value grad) {
   if (options.weightDecay > 0 && parameter.getDecays())
     grad = c.add(grad, c.mul(p, options.weightDecay));
   if (options.momentum > 0) {
-    VariableOp moment = declare((parameter.getSymName() + ".momentum").str(), tensorType(p), Role::moment);
+    VariableOp moment = declare((parameter.getSymName() + ".momentum").str(),
+                                tensorType(p), Role::moment);
     Value old = read(moment);
     grad = c.add(c.mul(old, options.momentum), grad);
     assign(moment, old, grad);
@@ -73,36 +79,44 @@ void Optimizer::updateSgd(VariableOp parameter, Value grad) {
 
 // m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2,
 // p = p - rate / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + epsilon).
-// Adam adds decay to the gradient; AdamW takes rate * decay * p off the parameter.
+// Adam adds decay to the gradient; AdamW takes rate * decay * p off the
+// parameter.
 void Optimizer::updateAdam(VariableOp parameter, Value grad) {
   Value p = read(parameter);
   bool decays = options.weightDecay > 0 && parameter.getDecays();
   if (decays && options.optimizer == "adam")
     grad = c.add(grad, c.mul(p, options.weightDecay));
-  VariableOp first = declare((parameter.getSymName() + ".exp_avg").str(), tensorType(p), Role::moment);
-  VariableOp second = declare((parameter.getSymName() + ".exp_avg_sq").str(), tensorType(p), Role::moment);
+  VariableOp first = declare((parameter.getSymName() + ".exp_avg").str(),
+                             tensorType(p), Role::moment);
+  VariableOp second = declare((parameter.getSymName() + ".exp_avg_sq").str(),
+                              tensorType(p), Role::moment);
   Value oldM = read(first), oldV = read(second);
   Value m = c.add(c.mul(oldM, options.beta1), c.mul(grad, 1 - options.beta1));
-  Value v = c.add(c.mul(oldV, options.beta2), c.mul(c.mul(grad, grad), 1 - options.beta2));
+  Value v = c.add(c.mul(oldV, options.beta2),
+                  c.mul(c.mul(grad, grad), 1 - options.beta2));
   auto correction = [&](double beta) {
     return c.sub(c.fill(1, step), c.exp(c.mul(step, std::log(beta))));
   };
   Value size = c.div(rate, correction(options.beta1));
   Value root = c.rsqrt(correction(options.beta2));
-  Value denominator = c.add(c.mul(c.sqrt(v), scalarLike(root, v)), options.epsilon);
+  Value denominator =
+      c.add(c.mul(c.sqrt(v), scalarLike(root, v)), options.epsilon);
   Value shrunk = p;
   if (decays && options.optimizer == "adamw") {
     Value keep = c.sub(c.fill(1, rate), c.mul(rate, options.weightDecay));
     shrunk = c.mul(p, scalarLike(keep, p));
   }
-  Value moved = c.sub(shrunk, c.mul(scalarLike(size, p), c.div(m, denominator)));
+  Value moved =
+      c.sub(shrunk, c.mul(scalarLike(size, p), c.div(m, denominator)));
   assign(first, oldM, m);
   assign(second, oldV, v);
   assign(parameter, p, moved);
 }
 
-SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters, ValueRange grads, Value loss) {
-  VariableOp count = declare("step", RankedTensorType::get({}, c.builder.getF64Type()), Role::state);
+SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
+                                     ValueRange grads, Value loss) {
+  VariableOp count = declare(
+      "step", RankedTensorType::get({}, c.builder.getF64Type()), Role::state);
   Value before = read(count);
   step = c.add(before, 1);
   rate = buildRate();
@@ -115,7 +129,9 @@ SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters, ValueRange
     reports.push_back(norm);
     // The norm of finite gradients can overflow: that too stops the update.
     isFinite = c.compare(Predicate::lt, c.add(c.abs(loss), norm), infinity);
-    Value factor = c.minimum(c.div(c.fill(options.clipNorm, norm), c.add(norm, 1e-6)), c.fill(1, norm));
+    Value factor =
+        c.minimum(c.div(c.fill(options.clipNorm, norm), c.add(norm, 1e-6)),
+                  c.fill(1, norm));
     for (Value &grad : scaled)
       grad = c.mul(grad, c.spread(factor, grad));
   }

@@ -8,18 +8,23 @@
 namespace kiln {
 
 /// Writes the update of a step: schedule, clipping, moments and parameters.
-/// Scalars are computed in f64: 1 - beta^t loses half its digits in f32 at the first steps.
+/// Scalars are computed in f64: 1 - beta^t loses half its digits in f32 at the
+/// first steps.
 class Optimizer {
 public:
   /// `declare` makes a variable that starts at zero.
-  using Declare = llvm::function_ref<VariableOp(llvm::StringRef name, mlir::RankedTensorType, Role)>;
+  using Declare = llvm::function_ref<VariableOp(llvm::StringRef name,
+                                                mlir::RankedTensorType, Role)>;
 
-  Optimizer(const BuildStepOptions &options, Composer &composer, Declare declare)
+  Optimizer(const BuildStepOptions &options, Composer &composer,
+            Declare declare)
       : options(options), c(composer), declare(declare) {}
 
-  /// Updates each variable by its gradient and returns the values to report, named as in `reported`.
+  /// Updates each variable by its gradient and returns the values to report,
+  /// named as in `reported`.
   llvm::SmallVector<mlir::Value> update(llvm::ArrayRef<VariableOp> parameters,
-                                        mlir::ValueRange grads, mlir::Value loss);
+                                        mlir::ValueRange grads,
+                                        mlir::Value loss);
   llvm::SmallVector<llvm::StringRef> reported() const;
 
 private:

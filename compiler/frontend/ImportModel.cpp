@@ -14,8 +14,9 @@ OwningOpRef<ModuleOp> importModel(const Config &config, MLIRContext &context) {
     return parseSourceFile<ModuleOp>(config.model.path, &context);
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
   Builder builder(&context);
-  Type precision = config.training.precision == Precision::F64 ? Type(builder.getF64Type())
-                                                               : Type(builder.getF32Type());
+  Type precision = config.training.precision == Precision::F64
+                       ? Type(builder.getF64Type())
+                       : Type(builder.getF32Type());
   ModelBuilder writer(*module, precision);
   writer.finish(model(writer, config.model));
   return module;

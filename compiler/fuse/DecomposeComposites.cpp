@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Replaces composite ops by their definitions, so that fusion sees elementwise ops and reductions. Ops with a
-// joint form stay whole unless the reference is wanted. Unused results of a definition die with it.
+// Replaces composite ops by their definitions, so that fusion sees elementwise
+// ops and reductions. Ops with a joint form stay whole unless the reference is
+// wanted. Unused results of a definition die with it.
 #include "compiler/pipeline/Passes.h"
 
 using namespace mlir;
@@ -12,7 +13,8 @@ namespace kiln {
 
 namespace {
 
-struct DecomposeCompositesPass : impl::DecomposeCompositesBase<DecomposeCompositesPass> {
+struct DecomposeCompositesPass
+    : impl::DecomposeCompositesBase<DecomposeCompositesPass> {
   using DecomposeCompositesBase::DecomposeCompositesBase;
 
   void runOnOperation() override {
@@ -26,7 +28,8 @@ struct DecomposeCompositesPass : impl::DecomposeCompositesBase<DecomposeComposit
       OpBuilder builder(op);
       Operation *before = op->getPrevNode();
       SmallVector<Value> values = op.decompose(builder);
-      for (Operation *made = op->getPrevNode(); made && made != before; made = made->getPrevNode())
+      for (Operation *made = op->getPrevNode(); made && made != before;
+           made = made->getPrevNode())
         if (auto composite = dyn_cast<Composite>(made))
           work.push_back(composite);
       op->replaceAllUsesWith(values);

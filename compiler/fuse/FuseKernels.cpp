@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Groups ops into kernels. Every op starts alone; from the last op to the first, each joins the kernels that
-// read it while they can share one nest of loops (KernelDomain) and no cycle arises. Joining readers rather than writers
-// computes a value where it is needed: what only the backward pass needs is not made and kept by the forward
-// pass. Two groups may share their loops only once an op that relates them has joined, so the walk is repeated
-// until nothing changes. An op whose result is larger than all it reads (a broadcast, a constant) is copied to every reader, so it is
-// never stored.
+// Groups ops into kernels. Every op starts alone; from the last op to the
+// first, each joins the kernels that read it while they can share one nest of
+// loops (KernelDomain) and no cycle arises. Joining readers rather than writers
+// computes a value where it is needed: what only the backward pass needs is not
+// made and kept by the forward pass. Two groups may share their loops only once
+// an op that relates them has joined, so the walk is repeated until nothing
+// changes. An op whose result is larger than all it reads (a broadcast, a
+// constant) is copied to every reader, so it is never stored.
 #include "compiler/fuse/KernelDomain.h"
 #include "compiler/pipeline/Passes.h"
 
@@ -107,7 +109,8 @@ Grouping::Grouping(Block &block, bool fuse) : block(block), fuse(fuse) {
   }
 }
 
-void Grouping::visitReaders(Group *group, llvm::function_ref<void(Group *)> visit) {
+void Grouping::visitReaders(Group *group,
+                            llvm::function_ref<void(Group *)> visit) {
   for (Operation *op : group->ops) {
     for (Operation *user : op->getUsers())
       if (Group *reader = groupOf.lookup(user); reader && reader != group)
@@ -115,7 +118,8 @@ void Grouping::visitReaders(Group *group, llvm::function_ref<void(Group *)> visi
   }
 }
 
-// Whether `to` depends on `from` through another group: fusing the two would close a cycle.
+// Whether `to` depends on `from` through another group: fusing the two would
+// close a cycle.
 bool Grouping::hasDetour(Group *from, Group *to) {
   SmallVector<Group *> work;
   llvm::SmallPtrSet<Group *, 16> seen;
@@ -141,41 +145,54 @@ static bool isScalar(Group *group) {
   });
 }
 
-static bool isOnlyExpanding(Group *group) { return llvm::all_of(group->ops, isExpanding); }
+static bool isOnlyExpanding(Group *group) {
+  return llvm::all_of(group->ops, isExpanding);
+}
 
-// Ops on scalars stay among themselves: a kernel over a large tensor that also made a scalar for others would
-// put itself before all of them. Constants are copied to their reader anyway.
+// Ops on scalars stay among themselves: a kernel over a large tensor that also
+// made a scalar for others would put itself before all of them. Constants are
+// copied to their reader anyway.
 static bool mixesScalars(Group *writer, Group *reader) {
   return !isOnlyExpanding(writer) && isScalar(writer) != isScalar(reader);
 }
 
-// A reduction that keeps neither the leading dimensions nor the last one, such as "bsd->sd", wants rows of its own kind.
-// It joins others last, lest it keep them from each other.
+// A reduction that keeps neither the leading dimensions nor the last one, such
+// as "bsd->sd", wants rows of its own kind. It joins others last, lest it keep
+// them from each other.
 static bool hasUnusualRows(Operation *op) {
   auto structured = dyn_cast<Structured>(op);
   if (!structured || structured.getReduction() == Reduction::none)
     return false;
-  AffineMap from = structured.getLoopMaps().front(), to = structured.getLoopMaps().back();
+  AffineMap from = structured.getLoopMaps().front(),
+            to = structured.getLoopMaps().back();
   unsigned rank = from.getNumResults(), kept = to.getNumResults();
-  bool keepsLast = kept == 1 && to.getDimPosition(0) == from.getDimPosition(rank - 1);
-  bool losesLast = kept + 1 == rank && (kept == 0 || to.getDimPosition(kept - 1) == from.getDimPosition(rank - 2));
+  bool keepsLast =
+      kept == 1 && to.getDimPosition(0) == from.getDimPosition(rank - 1);
+  bool losesLast =
+      kept + 1 == rank && (kept == 0 || to.getDimPosition(kept - 1) ==
+                                            from.getDimPosition(rank - 2));
   return kept > 0 && !keepsLast && !losesLast;
 }
 
 bool Grouping::tryJoin(Group *writer, Group *reader) {
   constexpr size_t kMostOps = 160; // Bounds registers and compile time.
   if (writer == reader || !writer->isOpen || !reader->isOpen ||
-      writer->ops.size() + reader->ops.size() > kMostOps || mixesScalars(writer, reader))
+      writer->ops.size() + reader->ops.size() > kMostOps ||
+      mixesScalars(writer, reader))
     return false;
   if (isOnlyExpanding(reader))
     return false; // Its result would be stored.
-  bool hasUnusual = llvm::any_of(writer->ops, hasUnusualRows) || llvm::any_of(reader->ops, hasUnusualRows);
+  bool hasUnusual = llvm::any_of(writer->ops, hasUnusualRows) ||
+                    llvm::any_of(reader->ops, hasUnusualRows);
   if (hasUnusual && !joinsUnusual)
     return false;
   SmallVector<Operation *> together = writer->ops;
   together.append(reader->ops);
-  llvm::sort(together, [&](Operation *a, Operation *b) { return positions[a] < positions[b]; });
-  if (!KernelDomain::analyse(together) || hasDetour(writer, reader) || hasDetour(reader, writer))
+  llvm::sort(together, [&](Operation *a, Operation *b) {
+    return positions[a] < positions[b];
+  });
+  if (!KernelDomain::analyse(together) || hasDetour(writer, reader) ||
+      hasDetour(reader, writer))
     return false;
   for (Operation *op : reader->ops)
     groupOf[op] = writer;
@@ -216,13 +233,15 @@ void Grouping::fuseAll() {
   }
 }
 
-// Kernels that read the same large value read it once if they are one. What is smaller than all they compute is cheap to
-// read twice, and would tie together kernels that share nothing else.
+// Kernels that read the same large value read it once if they are one. What is
+// smaller than all they compute is cheap to read twice, and would tie together
+// kernels that share nothing else.
 bool Grouping::joinSiblings(Value value) {
   llvm::SmallSetVector<Group *, 4> readers;
   for (Operation *user : value.getUsers())
     if (Group *reader = groupOf.lookup(user); reader && reader->isOpen)
-      if (countElements(value) > 1 && countElements(value) == countLargest(reader))
+      if (countElements(value) > 1 &&
+          countElements(value) == countLargest(reader))
         readers.insert(reader);
   bool hasJoined = false;
   for (size_t index = 1; index < readers.size(); ++index)
@@ -249,12 +268,14 @@ bool Grouping::joinReaders(Operation *op) {
   return hasJoined;
 }
 
-// Edges of the order: from the writer of a value to its readers, and if wanted from the readers of a variable to the
-// group that makes its next value, so that it can be written in place.
+// Edges of the order: from the writer of a value to its readers, and if wanted
+// from the readers of a variable to the group that makes its next value, so
+// that it can be written in place.
 Grouping::Edges Grouping::findEdges(bool withVariables) {
   Edges edges;
   for (auto &group : groups)
-    visitReaders(group.get(), [&](Group *reader) { edges[group.get()].insert(reader); });
+    visitReaders(group.get(),
+                 [&](Group *reader) { edges[group.get()].insert(reader); });
   if (!withVariables)
     return edges;
   llvm::StringMap<SmallVector<ReadOp>> reads;
@@ -264,7 +285,8 @@ Grouping::Edges Grouping::findEdges(bool withVariables) {
     Group *maker = groupOf.lookup(assign.getValue().getDefiningOp());
     for (ReadOp read : reads[assign.getVariable()])
       for (Operation *user : read->getUsers())
-        if (Group *reader = groupOf.lookup(user); maker && reader && reader != maker)
+        if (Group *reader = groupOf.lookup(user);
+            maker && reader && reader != maker)
           edges[reader].insert(maker);
   }
   return edges;
@@ -284,19 +306,26 @@ static bool isEager(Group *group) {
   return !isLaunched(group->ops.front()) || isUpdate(group) || isScalar(group);
 }
 
-// Follows the program, except that updates of variables, and the scalars that they wait for, run as soon as they can:
-// then a gradient dies where it is made, while it is still in the cache.
+// Follows the program, except that updates of variables, and the scalars that
+// they wait for, run as soon as they can: then a gradient dies where it is
+// made, while it is still in the cache.
 SmallVector<Group *> Grouping::sort(Edges edges) {
   DenseMap<Group *, unsigned> missing;
   for (auto &entry : edges)
     for (Group *later : entry.second)
       ++missing[later];
-  auto isLater = [](std::pair<unsigned, Group *> a, std::pair<unsigned, Group *> b) {
-    return std::pair(a.first, a.second->last) > std::pair(b.first, b.second->last);
+  auto isLater = [](std::pair<unsigned, Group *> a,
+                    std::pair<unsigned, Group *> b) {
+    return std::pair(a.first, a.second->last) >
+           std::pair(b.first, b.second->last);
   };
-  std::priority_queue<std::pair<unsigned, Group *>, std::vector<std::pair<unsigned, Group *>>, decltype(isLater)>
+  std::priority_queue<std::pair<unsigned, Group *>,
+                      std::vector<std::pair<unsigned, Group *>>,
+                      decltype(isLater)>
       ready(isLater);
-  auto push = [&](Group *group) { ready.push({isEager(group) ? 0 : 1, group}); };
+  auto push = [&](Group *group) {
+    ready.push({isEager(group) ? 0 : 1, group});
+  };
   for (auto &group : groups)
     if (!group->ops.empty() && missing.lookup(group.get()) == 0)
       push(group.get());
@@ -312,31 +341,40 @@ SmallVector<Group *> Grouping::sort(Edges edges) {
   return order;
 }
 
-// Two variables that take each other's values have no order in which both are written in place; one is then copied.
+// Two variables that take each other's values have no order in which both are
+// written in place; one is then copied.
 SmallVector<Group *> Grouping::getOrder() {
-  size_t live = llvm::count_if(groups, [](auto &group) { return !group->ops.empty(); });
+  size_t live =
+      llvm::count_if(groups, [](auto &group) { return !group->ops.empty(); });
   SmallVector<Group *> order = sort(findEdges(/*withVariables=*/true));
-  return order.size() == live ? order : sort(findEdges(/*withVariables=*/false));
+  return order.size() == live ? order
+                              : sort(findEdges(/*withVariables=*/false));
 }
 
-// Moves the ops of a group into the body of a new kernel at the builder's place.
+// Moves the ops of a group into the body of a new kernel at the builder's
+// place.
 static void outline(ArrayRef<Operation *> ops, OpBuilder &builder) {
   llvm::SmallPtrSet<Operation *, 32> members(ops.begin(), ops.end());
   llvm::SetVector<Value> inputs;
   SmallVector<Value> outputs;
   for (Operation *op : ops) {
     for (Value operand : op->getOperands())
-      if (!operand.getDefiningOp() || !members.contains(operand.getDefiningOp()))
+      if (!operand.getDefiningOp() ||
+          !members.contains(operand.getDefiningOp()))
         inputs.insert(operand);
     for (Value result : op->getResults()) {
-      bool isRead = llvm::any_of(result.getUsers(), [&](Operation *user) { return !members.contains(user); });
-      // An op that makes several results makes them all; a dead one still needs a place.
+      bool isRead = llvm::any_of(result.getUsers(), [&](Operation *user) {
+        return !members.contains(user);
+      });
+      // An op that makes several results makes them all; a dead one still needs
+      // a place.
       if (isRead || (op->getNumResults() > 1 && ops.size() == 1))
         outputs.push_back(result);
     }
   }
   Location loc = ops.back()->getLoc();
-  auto kernel = KernelOp::create(builder, loc, ValueRange(outputs).getTypes(), inputs.getArrayRef());
+  auto kernel = KernelOp::create(builder, loc, ValueRange(outputs).getTypes(),
+                                 inputs.getArrayRef());
   Block &body = kernel.getBody().emplaceBlock();
   IRMapping mapping;
   for (Value input : inputs)
@@ -349,7 +387,9 @@ static void outline(ArrayRef<Operation *> ops, OpBuilder &builder) {
     yielded.push_back(mapping.lookup(output));
   YieldOp::create(inner, loc, yielded);
   for (auto [output, result] : llvm::zip_equal(outputs, kernel.getResults()))
-    output.replaceUsesWithIf(result, [&](OpOperand &use) { return !members.contains(use.getOwner()); });
+    output.replaceUsesWithIf(result, [&](OpOperand &use) {
+      return !members.contains(use.getOwner());
+    });
 }
 
 namespace {
@@ -358,7 +398,8 @@ struct FuseKernelsPass : impl::FuseKernelsBase<FuseKernelsPass> {
   using FuseKernelsBase::FuseKernelsBase;
 
   void runOnOperation() override {
-    getOperation().walk([&](PhaseOp phase) { fuseBlock(phase.getBody().front()); });
+    getOperation().walk(
+        [&](PhaseOp phase) { fuseBlock(phase.getBody().front()); });
   }
 
   void fuseBlock(Block &block) {

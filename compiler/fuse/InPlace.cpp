@@ -8,7 +8,8 @@ namespace kiln {
 
 namespace {
 
-/// Which pass over a row reads each input last. A value that an earlier pass has stored is read back from there.
+/// Which pass over a row reads each input last. A value that an earlier pass
+/// has stored is read back from there.
 class LastReads {
 public:
   LastReads(Block &body, const KernelDomain &domain) : domain(domain) {
@@ -47,7 +48,8 @@ private:
 
 } // namespace
 
-// Whether rows of `input` are looked up: other rows of the kernel read them too.
+// Whether rows of `input` are looked up: other rows of the kernel read them
+// too.
 static bool isTable(Value input) {
   return llvm::any_of(input.getUsers(), [&](Operation *user) {
     auto embedding = dyn_cast<EmbeddingOp>(user);
@@ -73,8 +75,9 @@ SmallVector<SmallVector<unsigned>> getOverwritableInputs(Block &body) {
     if (domain->getDims(output).size() != all)
       continue; // Other rows would write the same element.
     for (BlockArgument input : body.getArguments())
-      if (input.getType() == output.getType() && domain->contains(input) && !isTable(input) &&
-          domain->getDims(input).size() == all && reads.get(input) <= domain->getPass(output))
+      if (input.getType() == output.getType() && domain->contains(input) &&
+          !isTable(input) && domain->getDims(input).size() == all &&
+          reads.get(input) <= domain->getPass(output))
         result[position].push_back(input.getArgNumber());
   }
   return result;

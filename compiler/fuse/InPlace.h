@@ -6,9 +6,11 @@
 
 namespace kiln {
 
-/// For each output of a kernel, the inputs that it may overwrite: same type, every element read before or when the
-/// output's element at the same place is written, and not read afterwards.
-llvm::SmallVector<llvm::SmallVector<unsigned>> getOverwritableInputs(mlir::Block &body);
+/// For each output of a kernel, the inputs that it may overwrite: same type,
+/// every element read before or when the output's element at the same place is
+/// written, and not read afterwards.
+llvm::SmallVector<llvm::SmallVector<unsigned>>
+getOverwritableInputs(mlir::Block &body);
 
 } // namespace kiln
 

@@ -8,15 +8,16 @@ using namespace mlir;
 
 namespace kiln {
 
-// A contraction is structured too, but a loop nest of its own serves it better. A permutation would need two
-// orders of the same loops.
+// A contraction is structured too, but a loop nest of its own serves it better.
+// A permutation would need two orders of the same loops.
 bool isFusable(Operation *op) {
   if (isa<IotaOp, EmbeddingOp>(op))
     return true;
   auto structured = dyn_cast<Structured>(op);
   if (!structured)
     return false;
-  bool isContraction = structured.getReduction() != Reduction::none && op->getNumOperands() > 1;
+  bool isContraction =
+      structured.getReduction() != Reduction::none && op->getNumOperands() > 1;
   if (isContraction)
     return false;
   SmallVector<AffineMap> maps = structured.getLoopMaps();
@@ -28,13 +29,15 @@ bool isFusable(Operation *op) {
     order[widest->getDimPosition(position)] = position;
   return llvm::all_of(maps, [&](AffineMap map) {
     for (unsigned position = 1; position < map.getNumResults(); ++position)
-      if (order[map.getDimPosition(position - 1)] > order[map.getDimPosition(position)])
+      if (order[map.getDimPosition(position - 1)] >
+          order[map.getDimPosition(position)])
         return false;
     return true;
   });
 }
 
-// Operands that are indexed by the loops; the table of an embedding is looked up instead.
+// Operands that are indexed by the loops; the table of an embedding is looked
+// up instead.
 static SmallVector<Value> getLoopOperands(Operation *op) {
   if (auto embedding = dyn_cast<EmbeddingOp>(op))
     return {embedding.getIds()};
@@ -43,13 +46,15 @@ static SmallVector<Value> getLoopOperands(Operation *op) {
 
 std::optional<KernelDomain> KernelDomain::analyse(ArrayRef<Operation *> ops) {
   KernelDomain domain;
-  if (!domain.assignDims(ops) || !domain.orderDims(ops) || !domain.chooseSplit(ops))
+  if (!domain.assignDims(ops) || !domain.orderDims(ops) ||
+      !domain.chooseSplit(ops))
     return std::nullopt;
   domain.assignPasses(ops);
   return domain;
 }
 
-// Two dimensions of two values are one loop if an op indexes both by the same loop.
+// Two dimensions of two values are one loop if an op indexes both by the same
+// loop.
 bool KernelDomain::assignDims(ArrayRef<Operation *> ops) {
   llvm::EquivalenceClasses<unsigned> classes;
   DenseMap<Value, unsigned> firstIds;
@@ -71,9 +76,11 @@ bool KernelDomain::assignDims(ArrayRef<Operation *> ops) {
       idOf(operand, 0);
     idOf(op->getResult(0), 0);
     if (auto embedding = dyn_cast<EmbeddingOp>(op)) {
-      int64_t rank = cast<RankedTensorType>(embedding.getIds().getType()).getRank();
+      int64_t rank =
+          cast<RankedTensorType>(embedding.getIds().getType()).getRank();
       for (int64_t position = 0; position < rank; ++position)
-        classes.unionSets(idOf(embedding.getIds(), position), idOf(op->getResult(0), position));
+        classes.unionSets(idOf(embedding.getIds(), position),
+                          idOf(op->getResult(0), position));
       continue;
     }
     auto structured = dyn_cast<Structured>(op);
@@ -82,7 +89,8 @@ bool KernelDomain::assignDims(ArrayRef<Operation *> ops) {
     SmallVector<AffineMap> maps = structured.getLoopMaps();
     SmallVector<std::optional<unsigned>> owner(maps.front().getNumDims());
     for (auto [index, map] : llvm::enumerate(maps)) {
-      Value value = index < op->getNumOperands() ? op->getOperand(index) : op->getResult(0);
+      Value value = index < op->getNumOperands() ? op->getOperand(index)
+                                                 : op->getResult(0);
       for (unsigned position = 0; position < map.getNumResults(); ++position) {
         auto &slot = owner[map.getDimPosition(position)];
         if (slot)
@@ -109,7 +117,8 @@ bool KernelDomain::assignDims(ArrayRef<Operation *> ops) {
   return true;
 }
 
-// The order is that of a value with every dimension; all values must agree with it.
+// The order is that of a value with every dimension; all values must agree with
+// it.
 bool KernelDomain::orderDims(ArrayRef<Operation *>) {
   const SmallVector<unsigned> *whole = nullptr;
   for (auto &entry : dims)
@@ -133,7 +142,8 @@ bool KernelDomain::orderDims(ArrayRef<Operation *>) {
   return true;
 }
 
-static SmallVector<unsigned> getLostDims(ArrayRef<unsigned> from, ArrayRef<unsigned> to) {
+static SmallVector<unsigned> getLostDims(ArrayRef<unsigned> from,
+                                         ArrayRef<unsigned> to) {
   SmallVector<unsigned> lost;
   for (unsigned dim : from)
     if (!llvm::is_contained(to, dim))
@@ -146,10 +156,12 @@ static bool isReduction(Operation *op) {
   return structured && structured.getReduction() != Reduction::none;
 }
 
-bool KernelDomain::isValidSplit(unsigned candidate, ArrayRef<Operation *> ops) const {
+bool KernelDomain::isValidSplit(unsigned candidate,
+                                ArrayRef<Operation *> ops) const {
   unsigned row = sizes.size() - candidate;
   for (auto &entry : dims) {
-    unsigned inRow = llvm::count_if(entry.second, [&](unsigned dim) { return dim >= candidate; });
+    unsigned inRow = llvm::count_if(
+        entry.second, [&](unsigned dim) { return dim >= candidate; });
     if (inRow != 0 && inRow != row)
       return false;
   }
@@ -157,12 +169,15 @@ bool KernelDomain::isValidSplit(unsigned candidate, ArrayRef<Operation *> ops) c
     if (auto embedding = dyn_cast<EmbeddingOp>(op))
       if (row != 1 || getDims(op->getResult(0)).back() != candidate)
         return false; // A gathered row must be exactly the kernel's row.
-    if (isa<IotaOp>(op) && (row != 1 || getDims(op->getResult(0)).front() != candidate))
+    if (isa<IotaOp>(op) &&
+        (row != 1 || getDims(op->getResult(0)).front() != candidate))
       return false; // The index is the column number.
     if (!isReduction(op))
       continue;
-    SmallVector<unsigned> lost = getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
-    unsigned lostOuter = llvm::count_if(lost, [&](unsigned dim) { return dim < candidate; });
+    SmallVector<unsigned> lost =
+        getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
+    unsigned lostOuter =
+        llvm::count_if(lost, [&](unsigned dim) { return dim < candidate; });
     if (lostOuter != 0 && lostOuter != candidate)
       return false; // Some rows would have to be told from others.
     if (lost.empty())
@@ -171,15 +186,17 @@ bool KernelDomain::isValidSplit(unsigned candidate, ArrayRef<Operation *> ops) c
   return true;
 }
 
-// A result that needs all rows cannot be used before they are done. Partial results of all such reductions share
-// one scratch buffer, so they have one type.
+// A result that needs all rows cannot be used before they are done. Partial
+// results of all such reductions share one scratch buffer, so they have one
+// type.
 bool KernelDomain::hasOuterConflict(ArrayRef<Operation *> ops) const {
   llvm::SmallPtrSet<Operation *, 32> members(ops.begin(), ops.end());
   Type element;
   for (Operation *op : ops) {
     if (!isOuterReduction(op))
       continue;
-    Type found = cast<RankedTensorType>(op->getResult(0).getType()).getElementType();
+    Type found =
+        cast<RankedTensorType>(op->getResult(0).getType()).getElementType();
     if (element && element != found)
       return true;
     element = found;
@@ -190,8 +207,8 @@ bool KernelDomain::hasOuterConflict(ArrayRef<Operation *> ops) const {
   return false;
 }
 
-// The longest row that every value agrees with; but where something is summed over rows, enough rows to
-// share the work.
+// The longest row that every value agrees with; but where something is summed
+// over rows, enough rows to share the work.
 bool KernelDomain::chooseSplit(ArrayRef<Operation *> ops) {
   constexpr int64_t kRowsToShare = 8;
   bool hasReduction = llvm::any_of(ops, isReduction);
@@ -249,7 +266,8 @@ bool KernelDomain::isRowReduction(Operation *op) const {
 bool KernelDomain::isOuterReduction(Operation *op) const {
   if (!isReduction(op))
     return false;
-  SmallVector<unsigned> lost = getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
+  SmallVector<unsigned> lost =
+      getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
   return llvm::any_of(lost, [&](unsigned dim) { return dim < split; });
 }
 

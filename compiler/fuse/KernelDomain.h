@@ -8,24 +8,30 @@
 
 namespace kiln {
 
-/// How the ops of one kernel share loops. The loop dimensions [split, n) form a row, which is walked by
-/// vectors; the dimensions [0, split) number the rows. Every value has all dimensions of the row or none:
+/// How the ops of one kernel share loops. The loop dimensions [split, n) form a
+/// row, which is walked by vectors; the dimensions [0, split) number the rows.
+/// Every value has all dimensions of the row or none:
 ///   - a *row value* (none) is one scalar per row;
 ///   - a *point value* (all) is one element per point of the row.
-/// A reduction over the row gives a row value, which the same kernel may use in a later pass over the row. A
-/// reduction over all rows leaves the kernel: it is complete only when every row has been seen.
+/// A reduction over the row gives a row value, which the same kernel may use in
+/// a later pass over the row. A reduction over all rows leaves the kernel: it
+/// is complete only when every row has been seen.
 class KernelDomain {
 public:
   /// Empty if the ops cannot share one nest of loops.
-  static std::optional<KernelDomain> analyse(llvm::ArrayRef<mlir::Operation *> ops);
+  static std::optional<KernelDomain>
+  analyse(llvm::ArrayRef<mlir::Operation *> ops);
 
   llvm::ArrayRef<int64_t> getSizes() const { return sizes; }
   unsigned getSplit() const { return split; }
   int64_t getRows() const;
   int64_t getColumns() const;
 
-  /// Loop dimensions of `value`, in order. Only values of the kernel that are not tables.
-  llvm::ArrayRef<unsigned> getDims(mlir::Value value) const { return dims.find(value)->second; }
+  /// Loop dimensions of `value`, in order. Only values of the kernel that are
+  /// not tables.
+  llvm::ArrayRef<unsigned> getDims(mlir::Value value) const {
+    return dims.find(value)->second;
+  }
   bool contains(mlir::Value value) const { return dims.contains(value); }
   bool isPoint(mlir::Value value) const;
   bool isRowReduction(mlir::Operation *op) const;
@@ -39,7 +45,8 @@ private:
   bool assignDims(llvm::ArrayRef<mlir::Operation *> ops);
   bool orderDims(llvm::ArrayRef<mlir::Operation *> ops);
   bool chooseSplit(llvm::ArrayRef<mlir::Operation *> ops);
-  bool isValidSplit(unsigned candidate, llvm::ArrayRef<mlir::Operation *> ops) const;
+  bool isValidSplit(unsigned candidate,
+                    llvm::ArrayRef<mlir::Operation *> ops) const;
   bool hasOuterConflict(llvm::ArrayRef<mlir::Operation *> ops) const;
   void assignPasses(llvm::ArrayRef<mlir::Operation *> ops);
 

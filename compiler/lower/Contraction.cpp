@@ -18,8 +18,10 @@ std::optional<MatrixProduct> asMatrixProduct(ContractOp op) {
   auto [inputs, c] = op.getEquation().split("->");
   auto [a, b] = inputs.split(',');
   llvm::SmallDenseMap<char, int64_t> sizes;
-  for (auto [term, value] : {std::pair(a, op.getLhs()), std::pair(b, op.getRhs())})
-    for (auto [letter, size] : llvm::zip_equal(term, cast<RankedTensorType>(value.getType()).getShape()))
+  for (auto [term, value] :
+       {std::pair(a, op.getLhs()), std::pair(b, op.getRhs())})
+    for (auto [letter, size] : llvm::zip_equal(
+             term, cast<RankedTensorType>(value.getType()).getShape()))
       sizes[letter] = size;
   auto product = [&](StringRef letters) {
     int64_t result = 1;
@@ -30,7 +32,8 @@ std::optional<MatrixProduct> asMatrixProduct(ContractOp op) {
   MatrixProduct matrix;
   std::string rows = shared(c, a), columns = shared(c, b);
   std::string summed = shared(a, b);
-  // Covers batch indices (in a, b and c) too: they make `rows + columns` longer than c.
+  // Covers batch indices (in a, b and c) too: they make `rows + columns` longer
+  // than c.
   if (c != rows + columns || shared(b, a) != summed)
     return std::nullopt;
   matrix.m = product(rows);

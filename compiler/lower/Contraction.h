@@ -8,14 +8,16 @@
 
 namespace kiln {
 
-/// A contraction as one matrix product C[m,n] = sum over k of A[m,k] B[k,n] on row-major C.
+/// A contraction as one matrix product C[m,n] = sum over k of A[m,k] B[k,n] on
+/// row-major C.
 struct MatrixProduct {
   int64_t m, n, k;
   int64_t aRowStride, aColumnStride; ///< In elements; one of them is 1.
   int64_t bRowStride, bColumnStride;
 };
 
-/// Empty if an operand would first have to be permuted or swapped, or if the op has batch indices.
+/// Empty if an operand would first have to be permuted or swapped, or if the op
+/// has batch indices.
 std::optional<MatrixProduct> asMatrixProduct(ContractOp op);
 
 } // namespace kiln

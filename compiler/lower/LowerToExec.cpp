@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Turns programs on tensors into commands on buffers. Variables and inputs have buffers of their own; every other
-// value gets one, unless it can lie over an operand that dies, or in the variable that it is assigned to.
-// Kernels that are alike become one.
+// Turns programs on tensors into commands on buffers. Variables and inputs have
+// buffers of their own; every other value gets one, unless it can lie over an
+// operand that dies, or in the variable that it is assigned to. Kernels that
+// are alike become one.
 #include "compiler/fuse/InPlace.h"
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
@@ -19,13 +20,15 @@ namespace kiln {
 
 namespace {
 
-/// Where a value lies: `offset` + n * `stride` bytes into a buffer in repetition n.
+/// Where a value lies: `offset` + n * `stride` bytes into a buffer in
+/// repetition n.
 struct Place {
   exec::BufferOp buffer;
   int64_t offset = 0, stride = 0;
 
   bool operator==(const Place &other) const {
-    return buffer == other.buffer && offset == other.offset && stride == other.stride;
+    return buffer == other.buffer && offset == other.offset &&
+           stride == other.stride;
   }
 };
 
@@ -42,10 +45,11 @@ private:
 
 class PhaseLowering {
 public:
-  PhaseLowering(PhaseOp phase, ModuleOp module, SymbolTable &symbols, KernelTable &kernels,
-                OpBuilder commands, StringRef program)
-      : phase(phase), module(module), symbols(symbols), kernels(kernels), commands(commands),
-        buffers(OpBuilder::atBlockEnd(module.getBody())), program(program.str()) {}
+  PhaseLowering(PhaseOp phase, ModuleOp module, SymbolTable &symbols,
+                KernelTable &kernels, OpBuilder commands, StringRef program)
+      : phase(phase), module(module), symbols(symbols), kernels(kernels),
+        commands(commands), buffers(OpBuilder::atBlockEnd(module.getBody())),
+        program(program.str()) {}
 
   LogicalResult run();
   SmallVector<Attribute> outputs;
@@ -57,12 +61,17 @@ private:
   void lowerAssign(AssignOp assign);
   void copy(Place source, Place target, int64_t bytes);
   void lowerOutput(OutputOp output);
-  Place placeResult(KernelOp kernel, unsigned index, ArrayRef<SmallVector<unsigned>> overwritable,
+  Place placeResult(KernelOp kernel, unsigned index,
+                    ArrayRef<SmallVector<unsigned>> overwritable,
                     llvm::SmallBitVector &taken);
-  std::optional<Place> placeInVariable(KernelOp kernel, unsigned index,
-                                       ArrayRef<SmallVector<unsigned>> overwritable);
-  exec::BufferOp addBuffer(const Twine &name, int64_t bytes, exec::BufferKind kind, bool isAlwaysLive);
-  Place variablePlace(StringRef name) { return {symbols.lookup<exec::BufferOp>(("variable." + name).str())}; }
+  std::optional<Place>
+  placeInVariable(KernelOp kernel, unsigned index,
+                  ArrayRef<SmallVector<unsigned>> overwritable);
+  exec::BufferOp addBuffer(const Twine &name, int64_t bytes,
+                           exec::BufferKind kind, bool isAlwaysLive);
+  Place variablePlace(StringRef name) {
+    return {symbols.lookup<exec::BufferOp>(("variable." + name).str())};
+  }
   Operation *lastUse(Value value);
   Value root(Value value);
 
@@ -91,7 +100,8 @@ struct LowerToExecPass : impl::LowerToExecBase<LowerToExecPass> {
   }
 
   void declareVariables(ModuleOp module, SymbolTable &symbols);
-  LogicalResult lower(ProgramOp program, SymbolTable &symbols, KernelTable &kernels);
+  LogicalResult lower(ProgramOp program, SymbolTable &symbols,
+                      KernelTable &kernels);
   ArrayAttr declareInputs(ProgramOp program, SymbolTable &symbols);
 };
 
@@ -101,7 +111,8 @@ struct LowerToExecPass : impl::LowerToExecBase<LowerToExecPass> {
 // Kernels
 //===----------------------------------------------------------------------===//
 
-// What people call it: the op, or how many are fused and the most telling of them.
+// What people call it: the op, or how many are fused and the most telling of
+// them.
 static std::string describe(Block &body) {
   std::string text;
   unsigned count = 0;
@@ -109,19 +120,25 @@ static std::string describe(Block &body) {
   for (Operation &op : body.without_terminator()) {
     StringRef name = op.getName().stripDialect();
     ++count;
-    if (telling.empty() || isa<SumOp, MaxOp, EmbeddingOp, ContractOp, ExpOp, TanhOp, SqrtOp>(op))
+    if (telling.empty() ||
+        isa<SumOp, MaxOp, EmbeddingOp, ContractOp, ExpOp, TanhOp, SqrtOp>(op))
       telling = name;
   }
-  return count == 1 ? telling.str() : "fused_" + telling.str() + "_" + std::to_string(count);
+  return count == 1 ? telling.str()
+                    : "fused_" + telling.str() + "_" + std::to_string(count);
 }
 
-// Identity is the text of the body: ops, shapes and attributes, with values numbered from zero.
+// Identity is the text of the body: ops, shapes and attributes, with values
+// numbered from zero.
 exec::KernelOp KernelTable::get(KernelOp kernel) {
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
-  auto copy = exec::KernelOp::create(builder, UnknownLoc::get(module.getContext()), "kernel", 0, nullptr, nullptr);
+  auto copy =
+      exec::KernelOp::create(builder, UnknownLoc::get(module.getContext()),
+                             "kernel", 0, nullptr, nullptr);
   IRMapping mapping;
   kernel.getBody().cloneInto(&copy.getBody(), mapping);
-  copy.walk([&](Operation *op) { op->setLoc(UnknownLoc::get(module.getContext())); });
+  copy.walk(
+      [&](Operation *op) { op->setLoc(UnknownLoc::get(module.getContext())); });
   std::string text;
   llvm::raw_string_ostream stream(text);
   copy->print(stream, OpPrintingFlags().useLocalScope());
@@ -130,8 +147,10 @@ exec::KernelOp KernelTable::get(KernelOp kernel) {
     copy.erase();
     return slot->second;
   }
-  auto digest = llvm::SHA256::hash(ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
-  copy.setSymName(describe(copy.getBody().front()) + "_" + llvm::toHex(ArrayRef(digest).take_front(6), true));
+  auto digest = llvm::SHA256::hash(
+      ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
+  copy.setSymName(describe(copy.getBody().front()) + "_" +
+                  llvm::toHex(ArrayRef(digest).take_front(6), true));
   return slot->second = copy;
 }
 
@@ -153,20 +172,26 @@ void PhaseLowering::findLastUses() {
       for (Value operand : op.getOperands())
         lastUses[root(operand)] = &op;
   for (auto assign : block.getOps<AssignOp>())
-    lastUses[root(assign.getValue())] = block.getTerminator(); // Perhaps copied at the end.
+    lastUses[root(assign.getValue())] =
+        block.getTerminator(); // Perhaps copied at the end.
 }
 
-Operation *PhaseLowering::lastUse(Value value) { return lastUses.lookup(root(value)); }
+Operation *PhaseLowering::lastUse(Value value) {
+  return lastUses.lookup(root(value));
+}
 
-exec::BufferOp PhaseLowering::addBuffer(const Twine &name, int64_t bytes, exec::BufferKind kind,
+exec::BufferOp PhaseLowering::addBuffer(const Twine &name, int64_t bytes,
+                                        exec::BufferKind kind,
                                         bool isAlwaysLive) {
-  auto buffer = exec::BufferOp::create(buffers, phase.getLoc(), name.str(), bytes, kind, isAlwaysLive, nullptr);
+  auto buffer = exec::BufferOp::create(buffers, phase.getLoc(), name.str(),
+                                       bytes, kind, isAlwaysLive, nullptr);
   symbols.insert(buffer);
   return buffer;
 }
 
 void PhaseLowering::placeInputs() {
-  for (auto [name, argument] : llvm::zip(phase.getInputs(), phase.getBody().getArguments())) {
+  for (auto [name, argument] :
+       llvm::zip(phase.getInputs(), phase.getBody().getArguments())) {
     auto symbol = "input." + program + "." + cast<StringAttr>(name).str();
     int64_t bytes = getByteSize(argument.getType());
     Place place{symbols.lookup<exec::BufferOp>(symbol)};
@@ -179,10 +204,12 @@ void PhaseLowering::placeInputs() {
   }
 }
 
-// A result that a variable is assigned is written there at once, if nothing reads the old value afterwards and the
-// kernel itself may overwrite what it reads.
-std::optional<Place> PhaseLowering::placeInVariable(KernelOp kernel, unsigned index,
-                                                    ArrayRef<SmallVector<unsigned>> overwritable) {
+// A result that a variable is assigned is written there at once, if nothing
+// reads the old value afterwards and the kernel itself may overwrite what it
+// reads.
+std::optional<Place>
+PhaseLowering::placeInVariable(KernelOp kernel, unsigned index,
+                               ArrayRef<SmallVector<unsigned>> overwritable) {
   AssignOp assign;
   for (Operation *user : kernel.getResult(index).getUsers())
     if (auto found = dyn_cast<AssignOp>(user); found && !assign)
@@ -197,8 +224,9 @@ std::optional<Place> PhaseLowering::placeInVariable(KernelOp kernel, unsigned in
       Operation *user = use.getOwner();
       if (isa<ReshapeOp>(user))
         return std::nullopt;
-      if (user == kernel ? !llvm::is_contained(overwritable[index], use.getOperandNumber())
-                         : kernel->isBeforeInBlock(user))
+      if (user == kernel
+              ? !llvm::is_contained(overwritable[index], use.getOperandNumber())
+              : kernel->isBeforeInBlock(user))
         return std::nullopt;
     }
   }
@@ -214,7 +242,8 @@ Place PhaseLowering::placeResult(KernelOp kernel, unsigned index,
   for (unsigned input : overwritable[index]) {
     Value operand = kernel.getOperand(input);
     Place place = places.lookup(root(operand));
-    bool dies = lastUse(operand) == kernel && place.buffer.getKind() == exec::BufferKind::activation &&
+    bool dies = lastUse(operand) == kernel &&
+                place.buffer.getKind() == exec::BufferKind::activation &&
                 llvm::count(kernel.getOperands(), operand) == 1;
     if (!dies || taken.test(input))
       continue;
@@ -227,8 +256,9 @@ Place PhaseLowering::placeResult(KernelOp kernel, unsigned index,
     taken.set(input);
     return place;
   }
-  return {addBuffer(program + "." + phase.getName() + "." + Twine(counter++), getByteSize(result.getType()),
-                    exec::BufferKind::activation, false)};
+  return {addBuffer(program + "." + phase.getName() + "." + Twine(counter++),
+                    getByteSize(result.getType()), exec::BufferKind::activation,
+                    false)};
 }
 
 static int64_t sumBytes(TypeRange types) {
@@ -238,9 +268,11 @@ static int64_t sumBytes(TypeRange types) {
   return bytes;
 }
 
-// Bytes that a kernel must move at least: of a table only the rows that are looked up.
+// Bytes that a kernel must move at least: of a table only the rows that are
+// looked up.
 static int64_t countBytes(KernelOp kernel) {
-  int64_t bytes = sumBytes(kernel.getOperandTypes()) + sumBytes(kernel.getResultTypes());
+  int64_t bytes =
+      sumBytes(kernel.getOperandTypes()) + sumBytes(kernel.getResultTypes());
   kernel.walk([&](EmbeddingOp op) {
     bytes += getByteSize(op.getType()) - getByteSize(op.getTable().getType());
   });
@@ -248,7 +280,8 @@ static int64_t countBytes(KernelOp kernel) {
 }
 
 LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
-  SmallVector<SmallVector<unsigned>> overwritable = getOverwritableInputs(kernel.getBody().front());
+  SmallVector<SmallVector<unsigned>> overwritable =
+      getOverwritableInputs(kernel.getBody().front());
   SmallVector<Attribute> names;
   SmallVector<int64_t> offsets, strides;
   auto pass = [&](Place place) {
@@ -267,29 +300,35 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
   int64_t flops = 0;
   kernel.walk([&](Costed op) { flops += op.getFlops(); });
   exec::KernelOp code = kernels.get(kernel);
-  exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(), commands.getArrayAttr(names), offsets,
-                         strides, kernel.getNumOperands(), code.getSymName(), flops, countBytes(kernel));
+  exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(),
+                         commands.getArrayAttr(names), offsets, strides,
+                         kernel.getNumOperands(), code.getSymName(), flops,
+                         countBytes(kernel));
   return success();
 }
 
 void PhaseLowering::copy(Place source, Place target, int64_t bytes) {
-  exec::CopyOp::create(commands, phase.getLoc(),
-                       commands.getArrayAttr({FlatSymbolRefAttr::get(source.buffer),
-                                              FlatSymbolRefAttr::get(target.buffer)}),
-                       ArrayRef<int64_t>{source.offset, target.offset},
-                       ArrayRef<int64_t>{source.stride, target.stride}, bytes);
+  exec::CopyOp::create(
+      commands, phase.getLoc(),
+      commands.getArrayAttr({FlatSymbolRefAttr::get(source.buffer),
+                             FlatSymbolRefAttr::get(target.buffer)}),
+      ArrayRef<int64_t>{source.offset, target.offset},
+      ArrayRef<int64_t>{source.stride, target.stride}, bytes);
 }
 
-// What a variable is assigned and could not be written there at once is copied when the phase ends: until then its old
-// value may still be read. A value that lies in another variable is saved before that changes in turn.
+// What a variable is assigned and could not be written there at once is copied
+// when the phase ends: until then its old value may still be read. A value that
+// lies in another variable is saved before that changes in turn.
 void PhaseLowering::lowerAssign(AssignOp assign) {
-  Place source = places.lookup(root(assign.getValue())), target = variablePlace(assign.getVariable());
+  Place source = places.lookup(root(assign.getValue())),
+        target = variablePlace(assign.getVariable());
   if (source == target)
     return;
   int64_t bytes = getByteSize(assign.getValue().getType());
   if (source.buffer.getKind() != exec::BufferKind::activation) {
-    Place saved{addBuffer(program + "." + phase.getName() + "." + Twine(counter++), bytes,
-                          exec::BufferKind::activation, false)};
+    Place saved{
+        addBuffer(program + "." + phase.getName() + "." + Twine(counter++),
+                  bytes, exec::BufferKind::activation, false)};
     copy(source, saved, bytes);
     source = saved;
   }
@@ -299,10 +338,12 @@ void PhaseLowering::lowerAssign(AssignOp assign) {
 void PhaseLowering::lowerOutput(OutputOp output) {
   Place place = places.lookup(root(output.getValue()));
   auto buffer = addBuffer("output." + program + "." + output.getName(),
-                          getByteSize(output.getValue().getType()), exec::BufferKind::output, true);
+                          getByteSize(output.getValue().getType()),
+                          exec::BufferKind::output, true);
   copy(place, {buffer}, getByteSize(output.getValue().getType()));
-  outputs.push_back(commands.getArrayAttr({output.getNameAttr(), FlatSymbolRefAttr::get(buffer),
-                                           TypeAttr::get(output.getValue().getType())}));
+  outputs.push_back(commands.getArrayAttr(
+      {output.getNameAttr(), FlatSymbolRefAttr::get(buffer),
+       TypeAttr::get(output.getValue().getType())}));
 }
 
 LogicalResult PhaseLowering::run() {
@@ -319,7 +360,8 @@ LogicalResult PhaseLowering::run() {
     else if (auto output = dyn_cast<OutputOp>(op))
       lowerOutput(output);
     else if (!isa<ReshapeOp, YieldOp>(op))
-      return op.emitOpError("is not inside a kernel: run -kiln-fuse-kernels first");
+      return op.emitOpError(
+          "is not inside a kernel: run -kiln-fuse-kernels first");
   }
   for (auto [source, target, bytes] : pendingCopies)
     copy(source, target, bytes);
@@ -335,21 +377,25 @@ void LowerToExecPass::declareVariables(ModuleOp module, SymbolTable &symbols) {
   for (auto variable : llvm::to_vector(module.getOps<VariableOp>())) {
     auto kind = exec::BufferKind::variable;
     if (variable.isTransient())
-      kind = variable.getRole() == Role::gradient ? exec::BufferKind::gradient : exec::BufferKind::scratch;
-    symbols.insert(exec::BufferOp::create(builder, variable.getLoc(), ("variable." + variable.getSymName()).str(),
-                                          getByteSize(variable.getTensorType()), kind, true, nullptr));
+      kind = variable.getRole() == Role::gradient ? exec::BufferKind::gradient
+                                                  : exec::BufferKind::scratch;
+    symbols.insert(exec::BufferOp::create(
+        builder, variable.getLoc(), ("variable." + variable.getSymName()).str(),
+        getByteSize(variable.getTensorType()), kind, true, nullptr));
   }
 }
 
 // An input holds the whole batch: phases that repeat see slices of it.
-ArrayAttr LowerToExecPass::declareInputs(ProgramOp program, SymbolTable &symbols) {
+ArrayAttr LowerToExecPass::declareInputs(ProgramOp program,
+                                         SymbolTable &symbols) {
   OpBuilder builder = OpBuilder::atBlockEnd(getOperation().getBody());
   SmallVector<Attribute> inputs;
   llvm::StringSet<> seen;
   bool isFunction = false;
   program.walk([&](PhaseOp phase) { isFunction |= phase.getName() == "call"; });
   program.walk([&](PhaseOp phase) {
-    for (auto [name, argument] : llvm::zip(phase.getInputs(), phase.getBody().getArguments())) {
+    for (auto [name, argument] :
+         llvm::zip(phase.getInputs(), phase.getBody().getArguments())) {
       StringRef key = cast<StringAttr>(name).getValue();
       if (!seen.insert(key).second)
         continue;
@@ -360,31 +406,41 @@ ArrayAttr LowerToExecPass::declareInputs(ProgramOp program, SymbolTable &symbols
       auto whole = RankedTensorType::get(shape, type.getElementType());
       std::string symbol = ("input." + program.getSymName() + "." + key).str();
       auto add = [&](const Twine &name, exec::BufferKind kind) {
-        auto buffer = exec::BufferOp::create(builder, program.getLoc(), name.str(), getByteSize(whole), kind, true,
-                                             nullptr);
+        auto buffer =
+            exec::BufferOp::create(builder, program.getLoc(), name.str(),
+                                   getByteSize(whole), kind, true, nullptr);
         symbols.insert(buffer);
         return FlatSymbolRefAttr::get(buffer);
       };
       auto buffer = add(symbol, exec::BufferKind::input);
-      auto staging = isFunction ? buffer : add("staging." + symbol, exec::BufferKind::staging);
-      inputs.push_back(builder.getArrayAttr({name, buffer, staging, TypeAttr::get(whole)}));
+      auto staging = isFunction
+                         ? buffer
+                         : add("staging." + symbol, exec::BufferKind::staging);
+      inputs.push_back(
+          builder.getArrayAttr({name, buffer, staging, TypeAttr::get(whole)}));
     }
   });
   return builder.getArrayAttr(inputs);
 }
 
-LogicalResult LowerToExecPass::lower(ProgramOp program, SymbolTable &symbols, KernelTable &kernels) {
+LogicalResult LowerToExecPass::lower(ProgramOp program, SymbolTable &symbols,
+                                     KernelTable &kernels) {
   OpBuilder builder = OpBuilder::atBlockEnd(getOperation().getBody());
   ArrayAttr inputs = declareInputs(program, symbols);
   std::string name = program.getSymName().str();
-  auto lowered = exec::ProgramOp::create(builder, program.getLoc(), name, program.getBatch(), inputs,
+  auto lowered = exec::ProgramOp::create(builder, program.getLoc(), name,
+                                         program.getBatch(), inputs,
                                          builder.getArrayAttr({}));
   OpBuilder phases = OpBuilder::atBlockEnd(&lowered.getBody().emplaceBlock());
   SmallVector<Attribute> outputs;
-  for (auto phase : llvm::to_vector(program.getBody().front().getOps<PhaseOp>())) {
-    auto target = exec::PhaseOp::create(phases, phase.getLoc(), phase.getName(), phase.getRepeat());
-    OpBuilder commands = OpBuilder::atBlockEnd(&target.getBody().emplaceBlock());
-    PhaseLowering lowering(phase, getOperation(), symbols, kernels, commands, name);
+  for (auto phase :
+       llvm::to_vector(program.getBody().front().getOps<PhaseOp>())) {
+    auto target = exec::PhaseOp::create(phases, phase.getLoc(), phase.getName(),
+                                        phase.getRepeat());
+    OpBuilder commands =
+        OpBuilder::atBlockEnd(&target.getBody().emplaceBlock());
+    PhaseLowering lowering(phase, getOperation(), symbols, kernels, commands,
+                           name);
     if (failed(lowering.run()))
       return failure();
     outputs.append(lowering.outputs);

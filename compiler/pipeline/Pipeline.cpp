@@ -31,7 +31,8 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   options.epsilon = optimizer.epsilon;
   options.weightDecay = optimizer.weightDecay;
   options.momentum = optimizer.momentum;
-  options.schedule = training.schedule.kind == ScheduleKind::Cosine ? "cosine" : "constant";
+  options.schedule =
+      training.schedule.kind == ScheduleKind::Cosine ? "cosine" : "constant";
   options.warmup = training.schedule.warmup;
   options.steps = training.schedule.steps;
   options.minimumRate = training.schedule.minimum;
@@ -39,7 +40,8 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   return options;
 }
 
-void buildPipeline(OpPassManager &manager, const Config &config, bool isReference) {
+void buildPipeline(OpPassManager &manager, const Config &config,
+                   bool isReference) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
   manager.addPass(createDifferentiate());
   manager.addPass(createBuildStep(getStepOptions(config.training)));
@@ -54,18 +56,22 @@ void buildPipeline(OpPassManager &manager, const Config &config, bool isReferenc
   decompose.jointForms = !isReference;
   manager.addPass(createDecomposeComposites(decompose));
   manager.addPass(createCanonicalizerPass());
-  // No CSE from here on: gradient rules write forward values again so that they are made where they are read.
+  // No CSE from here on: gradient rules write forward values again so that they
+  // are made where they are read.
   FuseKernelsOptions fuse;
   fuse.fuse = !isReference;
   manager.addPass(createFuseKernels(fuse));
   manager.addPass(createLowerToExec());
 }
 
-void buildMemoryPipeline(OpPassManager &manager) { manager.addPass(createPlanMemory()); }
+void buildMemoryPipeline(OpPassManager &manager) {
+  manager.addPass(createPlanMemory());
+}
 
 void registerDialects(DialectRegistry &registry) {
-  registry.insert<KilnDialect, exec::ExecDialect, func::FuncDialect, arith::ArithDialect, math::MathDialect,
-                  memref::MemRefDialect, scf::SCFDialect, vector::VectorDialect, LLVM::LLVMDialect>();
+  registry.insert<KilnDialect, exec::ExecDialect, func::FuncDialect,
+                  arith::ArithDialect, math::MathDialect, memref::MemRefDialect,
+                  scf::SCFDialect, vector::VectorDialect, LLVM::LLVMDialect>();
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
 }

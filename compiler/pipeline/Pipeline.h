@@ -9,10 +9,13 @@
 
 namespace kiln {
 
-/// From a model's loss to commands on buffers without places: all that comes before code generation.
-void buildPipeline(mlir::OpPassManager &manager, const Config &config, bool isReference);
+/// From a model's loss to commands on buffers without places: all that comes
+/// before code generation.
+void buildPipeline(mlir::OpPassManager &manager, const Config &config,
+                   bool isReference);
 
-/// Gives buffers their places. After code generation, which knows how much scratch a kernel needs.
+/// Gives buffers their places. After code generation, which knows how much
+/// scratch a kernel needs.
 void buildMemoryPipeline(mlir::OpPassManager &manager);
 
 /// Dialects that a module may contain in any stage.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Gives every buffer its place in the arena. Buffers that are always live lie first, one after the other. The others
-// live from the first to the last command that names them; those of one program share the space behind, such
-// that no two that live at the same time overlap. Several orders of placing are tried and the smallest arena is kept;
-// ties go to the first, so that the plan is always the same.
+// Gives every buffer its place in the arena. Buffers that are always live lie
+// first, one after the other. The others live from the first to the last
+// command that names them; those of one program share the space behind, such
+// that no two that live at the same time overlap. Several orders of placing are
+// tried and the smallest arena is kept; ties go to the first, so that the plan
+// is always the same.
 #include "compiler/pipeline/Passes.h"
 
 using namespace mlir;
@@ -22,7 +24,9 @@ struct Lifetime {
   int64_t first = -1, last = -1;
   int64_t offset = -1;
 
-  bool overlaps(const Lifetime &other) const { return first <= other.last && other.first <= last; }
+  bool overlaps(const Lifetime &other) const {
+    return first <= other.last && other.first <= last;
+  }
 };
 
 struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
@@ -32,7 +36,9 @@ struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
 } // namespace
 
 // In order of first use, so that the result does not depend on names.
-static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program, SymbolTable &symbols, int64_t &commands) {
+static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program,
+                                           SymbolTable &symbols,
+                                           int64_t &commands) {
   llvm::MapVector<Operation *, Lifetime> lifetimes;
   commands = 0;
   program.walk<WalkOrder::PreOrder>([&](Operation *command) {
@@ -40,12 +46,15 @@ static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program, SymbolTable 
     if (!names)
       return;
     for (Attribute name : names) {
-      auto buffer = symbols.lookup<exec::BufferOp>(cast<FlatSymbolRefAttr>(name).getValue());
+      auto buffer = symbols.lookup<exec::BufferOp>(
+          cast<FlatSymbolRefAttr>(name).getValue());
       if (buffer.getAlwaysLive())
         continue;
       Lifetime &lifetime = lifetimes[buffer];
       if (!lifetime.buffer)
-        lifetime = {buffer, int64_t(llvm::alignTo(buffer.getBytes(), kAlignment)), commands, commands, -1};
+        lifetime = {buffer,
+                    int64_t(llvm::alignTo(buffer.getBytes(), kAlignment)),
+                    commands, commands, -1};
       lifetime.last = commands;
     }
     ++commands;
@@ -56,8 +65,10 @@ static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program, SymbolTable 
   return result;
 }
 
-// Puts each buffer, in the given order, into the tightest gap between those that live at the same time.
-static int64_t place(SmallVector<Lifetime> &lifetimes, ArrayRef<unsigned> order) {
+// Puts each buffer, in the given order, into the tightest gap between those
+// that live at the same time.
+static int64_t place(SmallVector<Lifetime> &lifetimes,
+                     ArrayRef<unsigned> order) {
   int64_t peak = 0;
   SmallVector<unsigned> placed;
   for (unsigned index : order) {
@@ -65,7 +76,8 @@ static int64_t place(SmallVector<Lifetime> &lifetimes, ArrayRef<unsigned> order)
     SmallVector<std::pair<int64_t, int64_t>> busy;
     for (unsigned other : placed)
       if (lifetimes[other].overlaps(lifetime))
-        busy.push_back({lifetimes[other].offset, lifetimes[other].offset + lifetimes[other].bytes});
+        busy.push_back({lifetimes[other].offset,
+                        lifetimes[other].offset + lifetimes[other].bytes});
     llvm::sort(busy);
     int64_t best = -1, bestGap = std::numeric_limits<int64_t>::max(), end = 0;
     for (auto [from, to] : busy) {
@@ -109,7 +121,8 @@ static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
   SmallVector<Lifetime> best;
   int64_t bestPeak = std::numeric_limits<int64_t>::max();
   for (const Key &key : keys) {
-    SmallVector<unsigned> order = llvm::to_vector(llvm::seq<unsigned>(0, lifetimes.size()));
+    SmallVector<unsigned> order =
+        llvm::to_vector(llvm::seq<unsigned>(0, lifetimes.size()));
     llvm::sort(order, [&](unsigned a, unsigned b) {
       double left = key(lifetimes[a]), right = key(lifetimes[b]);
       return left != right ? left > right : a < b;

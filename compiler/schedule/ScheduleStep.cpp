@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Gives the symbolic batch its size and turns steps and functions into programs of phases. A step whose
-// micro-batch is the whole batch becomes one phase, in which gradients are ordinary values that live as
-// briefly as they can. Otherwise sums and denominators are variables that the phases exchange.
+// Gives the symbolic batch its size and turns steps and functions into programs
+// of phases. A step whose micro-batch is the whole batch becomes one phase, in
+// which gradients are ordinary values that live as briefly as they can.
+// Otherwise sums and denominators are variables that the phases exchange.
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
 
@@ -26,9 +27,10 @@ static Type specialise(Type type, int64_t samples) {
   return RankedTensorType::get(shape, tensor.getElementType());
 }
 
-// Copies the ops of `from` to the builder's place with a batch of `samples`; returns what it yields or returns.
-static SmallVector<Value> inlineBlock(Block &from, OpBuilder &builder, IRMapping &mapping,
-                                      int64_t samples) {
+// Copies the ops of `from` to the builder's place with a batch of `samples`;
+// returns what it yields or returns.
+static SmallVector<Value> inlineBlock(Block &from, OpBuilder &builder,
+                                      IRMapping &mapping, int64_t samples) {
   for (Operation &op : from.without_terminator()) {
     Operation *copy = builder.clone(op, mapping);
     for (Value result : copy->getResults())
@@ -47,11 +49,13 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
 
   void runOnOperation() override {
     if (batch < 1) {
-      getOperation().emitError("needs a batch of at least 1, found ") << int64_t(batch);
+      getOperation().emitError("needs a batch of at least 1, found ")
+          << int64_t(batch);
       return signalPassFailure();
     }
     if (microBatch < 0) {
-      getOperation().emitError("needs a micro-batch of at least 0, found ") << int64_t(microBatch);
+      getOperation().emitError("needs a micro-batch of at least 0, found ")
+          << int64_t(microBatch);
       return signalPassFailure();
     }
     SmallVector<StepOp> steps(getOperation().getOps<StepOp>());
@@ -70,18 +74,22 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
 
 } // namespace
 
-// Starts a phase whose arguments are slices of the step's inputs, mapped from the arguments of `region`.
-static Block &addPhase(ProgramOp program, StepOp step, StringRef name, int64_t repeat, int64_t first,
-                       int64_t samples, Region &region, IRMapping &mapping) {
+// Starts a phase whose arguments are slices of the step's inputs, mapped from
+// the arguments of `region`.
+static Block &addPhase(ProgramOp program, StepOp step, StringRef name,
+                       int64_t repeat, int64_t first, int64_t samples,
+                       Region &region, IRMapping &mapping) {
   OpBuilder builder = OpBuilder::atBlockEnd(&program.getBody().front());
   bool hasInputs = &region != &step.getUpdate();
   auto inputs = hasInputs ? step.getInputs() : builder.getStrArrayAttr({});
-  auto phase = PhaseOp::create(builder, step.getLoc(), name, repeat, first, samples, inputs);
+  auto phase = PhaseOp::create(builder, step.getLoc(), name, repeat, first,
+                               samples, inputs);
   Block &block = phase.getBody().emplaceBlock();
   for (size_t index = 0; index < inputs.size(); ++index) {
     BlockArgument argument = region.getArgument(index);
     mapping.map(argument,
-                block.addArgument(specialise(argument.getType(), samples), step.getLoc()));
+                block.addArgument(specialise(argument.getType(), samples),
+                                  step.getLoc()));
   }
   return block;
 }
@@ -94,61 +102,77 @@ static void endPhase(StepOp step, OpBuilder &builder, ValueRange outputs) {
 
 void ScheduleStepPass::scheduleWhole(StepOp step, ProgramOp program) {
   IRMapping mapping;
-  Block &block = addPhase(program, step, "step", 1, 0, batch, step.getPrologue(), mapping);
+  Block &block =
+      addPhase(program, step, "step", 1, 0, batch, step.getPrologue(), mapping);
   OpBuilder builder = OpBuilder::atBlockEnd(&block);
-  SmallVector<Value> counts = inlineBlock(step.getPrologue().front(), builder, mapping, batch);
+  SmallVector<Value> counts =
+      inlineBlock(step.getPrologue().front(), builder, mapping, batch);
   SmallVector<Value> given(block.getArguments());
   given.append(counts);
   mapping.map(step.getAccumulate().getArguments(), given);
-  SmallVector<Value> sums = inlineBlock(step.getAccumulate().front(), builder, mapping, batch);
+  SmallVector<Value> sums =
+      inlineBlock(step.getAccumulate().front(), builder, mapping, batch);
   SmallVector<Value> known = counts;
   known.append(sums);
   mapping.map(step.getUpdate().getArguments(), known);
-  endPhase(step, builder, inlineBlock(step.getUpdate().front(), builder, mapping, batch));
+  endPhase(step, builder,
+           inlineBlock(step.getUpdate().front(), builder, mapping, batch));
 }
 
-void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program, int64_t micro) {
+void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program,
+                                            int64_t micro) {
   OpBuilder declarations(step);
   SymbolTable symbols(getOperation());
   auto declare = [&](const Twine &name, Type type, Role role) {
-    auto variable =
-        VariableOp::create(declarations, step.getLoc(), name.str(), cast<RankedTensorType>(type), role);
+    auto variable = VariableOp::create(declarations, step.getLoc(), name.str(),
+                                       cast<RankedTensorType>(type), role);
     symbols.insert(variable);
     return variable;
   };
   auto readAll = [&](OpBuilder &builder, ArrayRef<VariableOp> variables) {
     SmallVector<Value> values;
     for (VariableOp variable : variables)
-      values.push_back(ReadOp::create(builder, step.getLoc(), variable.getTensorType(), variable.getSymName()));
+      values.push_back(ReadOp::create(builder, step.getLoc(),
+                                      variable.getTensorType(),
+                                      variable.getSymName()));
     return values;
   };
   SmallVector<VariableOp> counts, sums;
   IRMapping mapping;
-  Block &prologue = addPhase(program, step, "prologue", 1, 0, batch, step.getPrologue(), mapping);
+  Block &prologue = addPhase(program, step, "prologue", 1, 0, batch,
+                             step.getPrologue(), mapping);
   OpBuilder builder = OpBuilder::atBlockEnd(&prologue);
-  for (auto [index, value] :
-       llvm::enumerate(inlineBlock(step.getPrologue().front(), builder, mapping, batch))) {
-    counts.push_back(declare("count." + Twine(index), value.getType(), Role::scratch));
+  for (auto [index, value] : llvm::enumerate(
+           inlineBlock(step.getPrologue().front(), builder, mapping, batch))) {
+    counts.push_back(
+        declare("count." + Twine(index), value.getType(), Role::scratch));
     AssignOp::create(builder, step.getLoc(), counts.back().getSymName(), value);
   }
   Composer c(builder, step.getLoc());
-  for (auto [index, type] :
-       llvm::enumerate(step.getAccumulate().front().getTerminator()->getOperandTypes())) {
+  for (auto [index, type] : llvm::enumerate(
+           step.getAccumulate().front().getTerminator()->getOperandTypes())) {
     sums.push_back(declare("sum." + Twine(index), type, Role::gradient));
-    AssignOp::create(builder, step.getLoc(), sums.back().getSymName(), c.zeros(cast<RankedTensorType>(type)));
+    AssignOp::create(builder, step.getLoc(), sums.back().getSymName(),
+                     c.zeros(cast<RankedTensorType>(type)));
   }
   YieldOp::create(builder, step.getLoc(), ValueRange());
 
-  auto addMicroBatches = [&](StringRef name, int64_t repeat, int64_t first, int64_t samples) {
+  auto addMicroBatches = [&](StringRef name, int64_t repeat, int64_t first,
+                             int64_t samples) {
     IRMapping mapping;
-    Block &block = addPhase(program, step, name, repeat, first, samples, step.getAccumulate(), mapping);
+    Block &block = addPhase(program, step, name, repeat, first, samples,
+                            step.getAccumulate(), mapping);
     OpBuilder builder = OpBuilder::atBlockEnd(&block);
-    mapping.map(step.getAccumulate().getArguments().drop_front(step.getInputs().size()),
-                readAll(builder, counts));
-    SmallVector<Value> terms = inlineBlock(step.getAccumulate().front(), builder, mapping, samples);
+    mapping.map(
+        step.getAccumulate().getArguments().drop_front(step.getInputs().size()),
+        readAll(builder, counts));
+    SmallVector<Value> terms =
+        inlineBlock(step.getAccumulate().front(), builder, mapping, samples);
     Composer c(builder, step.getLoc());
-    for (auto [sum, old, term] : llvm::zip_equal(sums, readAll(builder, sums), terms))
-      AssignOp::create(builder, step.getLoc(), sum.getSymName(), c.add(old, term));
+    for (auto [sum, old, term] :
+         llvm::zip_equal(sums, readAll(builder, sums), terms))
+      AssignOp::create(builder, step.getLoc(), sum.getSymName(),
+                       c.add(old, term));
     YieldOp::create(builder, step.getLoc(), ValueRange());
   };
   int64_t whole = batch / micro, rest = batch % micro;
@@ -157,19 +181,24 @@ void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program, int6
     addMicroBatches("accumulate_rest", 1, whole * micro, rest);
 
   IRMapping updateMapping;
-  Block &update = addPhase(program, step, "update", 1, 0, batch, step.getUpdate(), updateMapping);
+  Block &update = addPhase(program, step, "update", 1, 0, batch,
+                           step.getUpdate(), updateMapping);
   OpBuilder updates = OpBuilder::atBlockEnd(&update);
   SmallVector<Value> known = readAll(updates, counts);
   known.append(readAll(updates, sums));
   updateMapping.map(step.getUpdate().getArguments(), known);
-  endPhase(step, updates, inlineBlock(step.getUpdate().front(), updates, updateMapping, batch));
+  endPhase(
+      step, updates,
+      inlineBlock(step.getUpdate().front(), updates, updateMapping, batch));
 }
 
 void ScheduleStepPass::schedule(StepOp step) {
   OpBuilder builder(step);
-  auto program = ProgramOp::create(builder, step.getLoc(), step.getSymName(), batch);
+  auto program =
+      ProgramOp::create(builder, step.getLoc(), step.getSymName(), batch);
   program.getBody().emplaceBlock();
-  int64_t micro = microBatch == 0 ? int64_t(batch) : std::min<int64_t>(microBatch, batch);
+  int64_t micro =
+      microBatch == 0 ? int64_t(batch) : std::min<int64_t>(microBatch, batch);
   if (micro == batch)
     scheduleWhole(step, program);
   else
@@ -189,13 +218,16 @@ void ScheduleStepPass::schedule(func::FuncOp function) {
     names.push_back(name ? name.str() : "argument" + std::to_string(index));
   }
   SmallVector<StringRef> references(names.begin(), names.end());
-  auto phase = PhaseOp::create(builder, loc, "call", 1, 0, batch, builder.getStrArrayAttr(references));
+  auto phase = PhaseOp::create(builder, loc, "call", 1, 0, batch,
+                               builder.getStrArrayAttr(references));
   Block &block = phase.getBody().emplaceBlock();
   IRMapping mapping;
   for (BlockArgument argument : function.getArguments())
-    mapping.map(argument, block.addArgument(specialise(argument.getType(), batch), loc));
+    mapping.map(argument,
+                block.addArgument(specialise(argument.getType(), batch), loc));
   builder.setInsertionPointToEnd(&block);
-  SmallVector<Value> results = inlineBlock(function.front(), builder, mapping, batch);
+  SmallVector<Value> results =
+      inlineBlock(function.front(), builder, mapping, batch);
   for (auto [index, value] : llvm::enumerate(results))
     OutputOp::create(builder, loc, "result" + std::to_string(index), value);
   YieldOp::create(builder, loc, ValueRange());

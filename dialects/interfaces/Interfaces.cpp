@@ -27,9 +27,9 @@ static LogicalResult visitLoopSizes(Operation *op, Visitor visit) {
     std::string what = index < operands ? "operand " + std::to_string(index)
                                         : std::string("the result");
     if (type.getRank() != int64_t(map.getNumResults()))
-      return op->emitOpError("has ")
-             << what << " of rank " << type.getRank() << ", but its indexing names "
-             << map.getNumResults() << " dimensions";
+      return op->emitOpError("has ") << what << " of rank " << type.getRank()
+                                     << ", but its indexing names "
+                                     << map.getNumResults() << " dimensions";
     for (auto [position, size] : llvm::enumerate(type.getShape()))
       if (failed(visit(map.getDimPosition(position), size, StringRef(what))))
         return failure();
@@ -40,12 +40,14 @@ static LogicalResult visitLoopSizes(Operation *op, Visitor visit) {
 LogicalResult verifyStructured(Operation *op) {
   SmallVector<AffineMap> maps = cast<Structured>(op).getLoopMaps();
   if (maps.size() != op->getNumOperands() + 1)
-    return op->emitOpError("has ") << op->getNumOperands() << " operands, but its indexing names "
-                                   << maps.size() - 1;
+    return op->emitOpError("has ")
+           << op->getNumOperands() << " operands, but its indexing names "
+           << maps.size() - 1;
   SmallVector<std::optional<int64_t>> sizes(maps.front().getNumDims());
   SmallVector<std::string> owners(sizes.size());
   LogicalResult result = visitLoopSizes(
-      op, [&](unsigned dimension, int64_t size, StringRef what) -> LogicalResult {
+      op,
+      [&](unsigned dimension, int64_t size, StringRef what) -> LogicalResult {
         if (!sizes[dimension]) {
           sizes[dimension] = size;
           owners[dimension] = what.str();
@@ -54,11 +56,13 @@ LogicalResult verifyStructured(Operation *op) {
         if (*sizes[dimension] == size)
           return success();
         auto show = [](int64_t value) {
-          return ShapedType::isDynamic(value) ? std::string("?") : std::to_string(value);
+          return ShapedType::isDynamic(value) ? std::string("?")
+                                              : std::to_string(value);
         };
         return op->emitOpError("has loop dimension ")
                << dimension << " of size " << show(*sizes[dimension]) << " in "
-               << owners[dimension] << " and of size " << show(size) << " in " << what;
+               << owners[dimension] << " and of size " << show(size) << " in "
+               << what;
       });
   if (failed(result))
     return failure();

@@ -15,7 +15,8 @@ std::string indexLetters(int64_t rank) {
 }
 
 Value Composer::constant(double value, Type elementType) {
-  return ConstantOp::create(builder, loc, RankedTensorType::get({}, elementType),
+  return ConstantOp::create(builder, loc,
+                            RankedTensorType::get({}, elementType),
                             builder.getF64FloatAttr(value));
 }
 
@@ -57,9 +58,8 @@ KILN_COMPOSE_BINARY(minimum, MinimumOp)
 #undef KILN_COMPOSE_BINARY
 
 Value Composer::compare(Predicate predicate, Value x, Value y) {
-  return CompareOp::create(builder, loc,
-                           tensorType(x).clone(builder.getI1Type()), predicate,
-                           x, y);
+  return CompareOp::create(
+      builder, loc, tensorType(x).clone(builder.getI1Type()), predicate, x, y);
 }
 
 Value Composer::select(Value condition, Value x, Value y) {
@@ -78,17 +78,19 @@ RankedTensorType Composer::inferType(StringRef equation, ValueRange operands) {
   SmallVector<StringRef> terms;
   inputs.split(terms, ',');
   for (auto [term, operand] : llvm::zip_equal(terms, operands))
-    for (auto [letter, size] : llvm::zip_equal(term, tensorType(operand).getShape()))
+    for (auto [letter, size] :
+         llvm::zip_equal(term, tensorType(operand).getShape()))
       sizes[letter] = size;
   SmallVector<int64_t> shape;
   for (char letter : output)
     shape.push_back(sizes.at(letter));
-  return RankedTensorType::get(shape, tensorType(operands.front()).getElementType());
+  return RankedTensorType::get(shape,
+                               tensorType(operands.front()).getElementType());
 }
 
 Value Composer::broadcast(StringRef equation, Value x, RankedTensorType type) {
-  return BroadcastOp::create(builder, loc,
-                             type.clone(tensorType(x).getElementType()), equation, x);
+  return BroadcastOp::create(
+      builder, loc, type.clone(tensorType(x).getElementType()), equation, x);
 }
 
 Value Composer::sum(StringRef equation, Value x) {
@@ -104,7 +106,8 @@ Value Composer::transpose(StringRef equation, Value x) {
 }
 
 Value Composer::contract(StringRef equation, Value x, Value y) {
-  return ContractOp::create(builder, loc, inferType(equation, {x, y}), equation, x, y);
+  return ContractOp::create(builder, loc, inferType(equation, {x, y}), equation,
+                            x, y);
 }
 
 Value Composer::spread(Value scalar, Value like) {
@@ -116,12 +119,14 @@ Value Composer::spread(Value scalar, Value like) {
 
 Value Composer::spreadRows(Value rows, Value like) {
   std::string all = indexLetters(tensorType(like).getRank());
-  return broadcast(all.substr(0, all.size() - 1) + "->" + all, rows, tensorType(like));
+  return broadcast(all.substr(0, all.size() - 1) + "->" + all, rows,
+                   tensorType(like));
 }
 
 Value Composer::spreadColumns(Value columns, Value like) {
   std::string all = indexLetters(tensorType(like).getRank());
-  return broadcast(all.substr(all.size() - 1) + "->" + all, columns, tensorType(like));
+  return broadcast(all.substr(all.size() - 1) + "->" + all, columns,
+                   tensorType(like));
 }
 
 Value Composer::sumRows(Value x) {
@@ -150,8 +155,9 @@ Value Composer::sumAll(Value x) {
 Value Composer::reshape(Value x, ArrayRef<int64_t> shape) {
   if (tensorType(x).getShape() == shape)
     return x;
-  return ReshapeOp::create(builder, loc,
-                           RankedTensorType::get(shape, tensorType(x).getElementType()), x);
+  return ReshapeOp::create(
+      builder, loc,
+      RankedTensorType::get(shape, tensorType(x).getElementType()), x);
 }
 
 Value Composer::iota(int64_t size) {
@@ -159,12 +165,14 @@ Value Composer::iota(int64_t size) {
                         RankedTensorType::get({size}, builder.getI32Type()));
 }
 
-Value Composer::slice(Value x, int64_t dimension, int64_t offset, int64_t size) {
+Value Composer::slice(Value x, int64_t dimension, int64_t offset,
+                      int64_t size) {
   SmallVector<int64_t> shape(tensorType(x).getShape());
   shape[dimension] = size;
-  return SliceOp::create(builder, loc,
-                         RankedTensorType::get(shape, tensorType(x).getElementType()),
-                         x, dimension, offset);
+  return SliceOp::create(
+      builder, loc,
+      RankedTensorType::get(shape, tensorType(x).getElementType()), x,
+      dimension, offset);
 }
 
 Value Composer::concatenate(ValueRange parts, int64_t dimension) {
@@ -174,8 +182,8 @@ Value Composer::concatenate(ValueRange parts, int64_t dimension) {
     shape[dimension] += tensorType(part).getDimSize(dimension);
   return ConcatenateOp::create(
       builder, loc,
-      RankedTensorType::get(shape, tensorType(parts.front()).getElementType()), parts,
-      dimension);
+      RankedTensorType::get(shape, tensorType(parts.front()).getElementType()),
+      parts, dimension);
 }
 
 } // namespace kiln

@@ -46,8 +46,8 @@ public:
   mlir::Value select(mlir::Value condition, mlir::Value x, mlir::Value y);
   mlir::Value convert(mlir::Value x, mlir::Type elementType);
 
-  /// Equations give the shape of a result from those of the operands; sizes that only a
-  /// broadcast result has come from `type`.
+  /// Equations give the shape of a result from those of the operands; sizes
+  /// that only a broadcast result has come from `type`.
   mlir::Value broadcast(llvm::StringRef equation, mlir::Value x,
                         mlir::RankedTensorType type);
   mlir::Value sum(llvm::StringRef equation, mlir::Value x);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Definitions of composite ops in terms of simpler ones, and costs of those with a joint form.
+// Definitions of composite ops in terms of simpler ones, and costs of those
+// with a joint form.
 #include "dialects/kiln/Composer.h"
 
 #include <limits>
@@ -37,7 +38,8 @@ Values LayerNormOp::decompose(OpBuilder &builder) {
   Value centred = c.sub(x, c.spreadRows(mean, x));
   Value variance = c.div(c.sumRows(c.mul(centred, centred)), size);
   Value rstd = c.rsqrt(c.add(variance, getEpsilon().convertToDouble()));
-  Value scaled = c.mul(c.mul(centred, c.spreadRows(rstd, x)), c.spreadColumns(getScale(), x));
+  Value scaled = c.mul(c.mul(centred, c.spreadRows(rstd, x)),
+                       c.spreadColumns(getScale(), x));
   if (getShift())
     scaled = c.add(scaled, c.spreadColumns(getShift(), x));
   return {scaled, mean, rstd};
@@ -51,9 +53,11 @@ Values SoftmaxOp::decompose(OpBuilder &builder) {
 }
 
 static Value oneHot(Composer &c, Value labels, Value like) {
-  Value classes = c.spreadColumns(c.iota(tensorType(like).getShape().back()), like);
+  Value classes =
+      c.spreadColumns(c.iota(tensorType(like).getShape().back()), like);
   Value wide = c.spreadRows(c.convert(labels, c.builder.getI32Type()), like);
-  return c.convert(c.compare(Predicate::eq, wide, classes), tensorType(like).getElementType());
+  return c.convert(c.compare(Predicate::eq, wide, classes),
+                   tensorType(like).getElementType());
 }
 
 Values SoftmaxCrossEntropyOp::decompose(OpBuilder &builder) {
@@ -95,14 +99,18 @@ struct Heads {
 static Heads unpack(Composer &c, Value packed) {
   ArrayRef<int64_t> shape = tensorType(packed).getShape();
   auto part = [&](int64_t index) {
-    return c.reshape(c.slice(packed, 2, index, 1), {shape[0], shape[1], shape[3], shape[4]});
+    return c.reshape(c.slice(packed, 2, index, 1),
+                     {shape[0], shape[1], shape[3], shape[4]});
   };
   return {part(0), part(1), part(2)};
 }
 
-// Scores[b, h, s, t] of query s and key t, minus infinity where the key lies in the future.
-static Value buildScores(Composer &c, const Heads &heads, double scale, bool isCausal) {
-  Value scores = c.mul(c.contract("bshd,bthd->bhst", heads.queries, heads.keys), scale);
+// Scores[b, h, s, t] of query s and key t, minus infinity where the key lies in
+// the future.
+static Value buildScores(Composer &c, const Heads &heads, double scale,
+                         bool isCausal) {
+  Value scores =
+      c.mul(c.contract("bshd,bthd->bhst", heads.queries, heads.keys), scale);
   if (!isCausal)
     return scores;
   RankedTensorType type = tensorType(scores);
@@ -116,16 +124,18 @@ static Value buildScores(Composer &c, const Heads &heads, double scale, bool isC
 Values AttentionOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
   Heads heads = unpack(c, getPacked());
-  Value scores = buildScores(c, heads, getScale().convertToDouble(), getCausal());
+  Value scores =
+      buildScores(c, heads, getScale().convertToDouble(), getCausal());
   Value greatest = c.maxRows(scores);
   Value e = c.exp(c.sub(scores, c.spreadRows(greatest, scores)));
   Value sum = c.sumRows(e);
   Value weights = c.div(e, c.spreadRows(sum, e));
-  return {c.contract("bhst,bthd->bshd", weights, heads.values), c.add(greatest, c.log(sum))};
+  return {c.contract("bhst,bthd->bshd", weights, heads.values),
+          c.add(greatest, c.log(sum))};
 }
 
-// With P = exp(scores - lse): dV = P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO O)), dQ = dS K scale,
-// dK = dS^T Q scale.
+// With P = exp(scores - lse): dV = P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO
+// O)), dQ = dS K scale, dK = dS^T Q scale.
 Values AttentionGradOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
   Heads heads = unpack(c, getPacked());
@@ -135,13 +145,15 @@ Values AttentionGradOp::decompose(OpBuilder &builder) {
   Value dValues = c.contract("bhst,bshd->bthd", weights, getGrad());
   Value dWeights = c.contract("bshd,bthd->bhst", getGrad(), heads.values);
   Value delta = c.contract("bshd,bshd->bhs", getGrad(), getResult());
-  Value dScores = c.mul(c.mul(weights, c.sub(dWeights, c.spreadRows(delta, dWeights))), scale);
+  Value dScores = c.mul(
+      c.mul(weights, c.sub(dWeights, c.spreadRows(delta, dWeights))), scale);
   Value dQueries = c.contract("bhst,bthd->bshd", dScores, heads.keys);
   Value dKeys = c.contract("bhst,bshd->bthd", dScores, heads.queries);
   SmallVector<Value> parts;
   ArrayRef<int64_t> shape = tensorType(getPacked()).getShape();
   for (Value part : {dQueries, dKeys, dValues})
-    parts.push_back(c.reshape(part, {shape[0], shape[1], 1, shape[3], shape[4]}));
+    parts.push_back(
+        c.reshape(part, {shape[0], shape[1], 1, shape[3], shape[4]}));
   return {c.concatenate(parts, 2)};
 }
 
@@ -149,7 +161,8 @@ Values AttentionGradOp::decompose(OpBuilder &builder) {
 static int64_t countPairs(RankedTensorType packed, bool isCausal) {
   ArrayRef<int64_t> shape = packed.getShape();
   int64_t sequence = shape[1];
-  int64_t pairs = isCausal ? sequence * (sequence + 1) / 2 : sequence * sequence;
+  int64_t pairs =
+      isCausal ? sequence * (sequence + 1) / 2 : sequence * sequence;
   return shape[0] * shape[3] * pairs;
 }
 
@@ -160,7 +173,9 @@ int64_t AttentionOp::getFlops() {
 }
 
 // Scale, subtract, exponential, sum and divide for every pair.
-int64_t AttentionOp::getPointwise() { return 5 * countPairs(tensorType(getPacked()), getCausal()); }
+int64_t AttentionOp::getPointwise() {
+  return 5 * countPairs(tensorType(getPacked()), getCausal());
+}
 
 // Five products: scores again, dV, dP, dQ and dK.
 int64_t AttentionGradOp::getFlops() {
@@ -181,7 +196,8 @@ int64_t HeadLossOp::getFlops() {
 }
 
 int64_t HeadLossOp::getPointwise() {
-  return 5 * tensorType(getLabels()).getNumElements() * tensorType(getWeight()).getDimSize(0);
+  return 5 * tensorType(getLabels()).getNumElements() *
+         tensorType(getWeight()).getDimSize(0);
 }
 
 } // namespace kiln

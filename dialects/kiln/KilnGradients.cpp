@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Vector-Jacobian products. The primal equation stands above each rule; g is the gradient of the result.
+// Vector-Jacobian products. The primal equation stands above each rule; g is
+// the gradient of the result.
 #include "dialects/kiln/Composer.h"
 
 #include "llvm/ADT/StringExtras.h"
@@ -38,7 +39,8 @@ Gradients TanhOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 Gradients ErfOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   Value x = getOperand();
-  Value slope = c.mul(c.exp(c.negate(c.mul(x, x))), 2 * std::numbers::inv_sqrtpi);
+  Value slope =
+      c.mul(c.exp(c.negate(c.mul(x, x))), 2 * std::numbers::inv_sqrtpi);
   return {c.mul(grads[0], slope)};
 }
 
@@ -59,7 +61,8 @@ Gradients RsqrtOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 Gradients AbsOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   Value x = getOperand(), g = grads[0], zero = c.fill(0, x);
-  Value negative = c.select(c.compare(Predicate::lt, x, zero), c.negate(g), zero);
+  Value negative =
+      c.select(c.compare(Predicate::lt, x, zero), c.negate(g), zero);
   return {c.select(c.compare(Predicate::gt, x, zero), g, negative)};
 }
 
@@ -99,23 +102,27 @@ Gradients DivOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 }
 
 // The gradient goes to the operand that was taken; to lhs where both are equal.
-static Gradients routeGradient(Composer c, Predicate predicate, Value lhs, Value rhs, Value grad) {
+static Gradients routeGradient(Composer c, Predicate predicate, Value lhs,
+                               Value rhs, Value grad) {
   Value isLhs = c.compare(predicate, lhs, rhs), zero = c.fill(0, grad);
   return {c.select(isLhs, grad, zero), c.select(isLhs, zero, grad)};
 }
 
 Gradients MaximumOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  return routeGradient(Composer(builder, getLoc()), Predicate::ge, getLhs(), getRhs(), grads[0]);
+  return routeGradient(Composer(builder, getLoc()), Predicate::ge, getLhs(),
+                       getRhs(), grads[0]);
 }
 
 Gradients MinimumOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  return routeGradient(Composer(builder, getLoc()), Predicate::le, getLhs(), getRhs(), grads[0]);
+  return routeGradient(Composer(builder, getLoc()), Predicate::le, getLhs(),
+                       getRhs(), grads[0]);
 }
 
 Gradients SelectOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   Value g = grads[0], zero = c.fill(0, g);
-  return {Value(), c.select(getCondition(), g, zero), c.select(getCondition(), zero, g)};
+  return {Value(), c.select(getCondition(), g, zero),
+          c.select(getCondition(), zero, g)};
 }
 
 Gradients ConvertOp::buildVjp(OpBuilder &builder, ValueRange grads) {
@@ -137,12 +144,14 @@ Gradients BroadcastOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 }
 
 Gradients TransposeOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  return {Composer(builder, getLoc()).transpose(swapSides(getEquation()), grads[0])};
+  return {Composer(builder, getLoc())
+              .transpose(swapSides(getEquation()), grads[0])};
 }
 
 Gradients SumOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
-  return {c.broadcast(swapSides(getEquation()), grads[0], tensorType(getOperand()))};
+  return {c.broadcast(swapSides(getEquation()), grads[0],
+                      tensorType(getOperand()))};
 }
 
 // Elements that share the maximum share its gradient.
@@ -150,16 +159,19 @@ Gradients MaxOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   RankedTensorType type = tensorType(getOperand());
   std::string back = swapSides(getEquation());
-  Value isMax = c.compare(Predicate::eq, getOperand(), c.broadcast(back, getResult(), type));
+  Value isMax = c.compare(Predicate::eq, getOperand(),
+                          c.broadcast(back, getResult(), type));
   Value mask = c.convert(isMax, type.getElementType());
   Value share = c.div(grads[0], c.sum(getEquation(), mask));
   return {c.mul(mask, c.broadcast(back, share, type))};
 }
 
-// z[C] = sum x[A] y[B], so dx[A] = sum g[C] y[B] and dy[B] = sum x[A] g[C]. An index that
-// only one operand has was summed alone: its gradient is repeated along it.
-static Value contractGradient(Composer c, StringRef first, Value x, StringRef second, Value y,
-                              StringRef wanted, RankedTensorType type) {
+// z[C] = sum x[A] y[B], so dx[A] = sum g[C] y[B] and dy[B] = sum x[A] g[C]. An
+// index that only one operand has was summed alone: its gradient is repeated
+// along it.
+static Value contractGradient(Composer c, StringRef first, Value x,
+                              StringRef second, Value y, StringRef wanted,
+                              RankedTensorType type) {
   std::string reached;
   for (char letter : wanted)
     if (first.contains(letter) || second.contains(letter))
@@ -174,12 +186,15 @@ Gradients ContractOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   auto [inputs, output] = getEquation().split("->");
   auto [a, b] = inputs.split(',');
-  return {contractGradient(c, output, grads[0], b, getRhs(), a, tensorType(getLhs())),
-          contractGradient(c, a, getLhs(), output, grads[0], b, tensorType(getRhs()))};
+  return {contractGradient(c, output, grads[0], b, getRhs(), a,
+                           tensorType(getLhs())),
+          contractGradient(c, a, getLhs(), output, grads[0], b,
+                           tensorType(getRhs()))};
 }
 
 Gradients ReshapeOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  return {Composer(builder, getLoc()).reshape(grads[0], tensorType(getOperand()).getShape())};
+  return {Composer(builder, getLoc())
+              .reshape(grads[0], tensorType(getOperand()).getShape())};
 }
 
 // Zeros stand where nothing was taken.
@@ -187,14 +202,16 @@ Gradients SliceOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   RankedTensorType from = tensorType(getOperand());
   int64_t dimension = getDimension(), offset = getOffset();
-  int64_t after = from.getDimSize(dimension) - offset - tensorType(grads[0]).getDimSize(dimension);
+  int64_t after = from.getDimSize(dimension) - offset -
+                  tensorType(grads[0]).getDimSize(dimension);
   SmallVector<Value> parts;
   auto pad = [&](int64_t size) {
     if (size == 0)
       return;
     SmallVector<int64_t> shape(from.getShape());
     shape[dimension] = size;
-    parts.push_back(c.zeros(RankedTensorType::get(shape, from.getElementType())));
+    parts.push_back(
+        c.zeros(RankedTensorType::get(shape, from.getElementType())));
   };
   pad(offset);
   parts.push_back(grads[0]);
@@ -221,13 +238,15 @@ Gradients ReluOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   return {c.select(c.compare(Predicate::gt, getOperand(), 0), g, c.fill(0, g))};
 }
 
-// y = x P(x). Exact: P = (1 + erf(x/sqrt 2)) / 2 and P' = e^(-x^2/2) / sqrt(2 pi).
-// Approximate: P = (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), P' = (1 - tanh^2 u) u' / 2.
+// y = x P(x). Exact: P = (1 + erf(x/sqrt 2)) / 2 and P' = e^(-x^2/2) / sqrt(2
+// pi). Approximate: P = (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715
+// x^3), P' = (1 - tanh^2 u) u' / 2.
 Gradients GeluOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   Value x = getOperand();
   if (!getTanh()) {
-    Value cumulative = c.mul(c.add(c.erf(c.mul(x, std::numbers::sqrt2 / 2)), 1), 0.5);
+    Value cumulative =
+        c.mul(c.add(c.erf(c.mul(x, std::numbers::sqrt2 / 2)), 1), 0.5);
     double density = std::numbers::inv_sqrtpi / std::numbers::sqrt2;
     Value slope = c.mul(c.exp(c.mul(c.mul(x, x), -0.5)), density);
     return {c.mul(grads[0], c.add(cumulative, c.mul(x, slope)))};
@@ -243,7 +262,8 @@ Gradients GeluOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 
 // y = table[ids]
 Gradients EmbeddingOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  return {EmbeddingGradOp::create(builder, getLoc(), getTable().getType(), getIds(), grads[0]),
+  return {EmbeddingGradOp::create(builder, getLoc(), getTable().getType(),
+                                  getIds(), grads[0]),
           Value()};
 }
 
@@ -255,12 +275,15 @@ Gradients LayerNormOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   if (!g || grads[1] || grads[2])
     return {}; // Mean and deviation are not differentiated.
   double size = tensorType(x).getShape().back();
-  Value n = c.mul(c.sub(x, c.spreadRows(getMean(), x)), c.spreadRows(getRstd(), x));
+  Value n =
+      c.mul(c.sub(x, c.spreadRows(getMean(), x)), c.spreadRows(getRstd(), x));
   Value h = c.mul(g, c.spreadColumns(getScale(), x));
   Value meanH = c.div(c.sumRows(h), size);
   Value meanHn = c.div(c.sumRows(c.mul(h, n)), size);
-  Value centred = c.sub(c.sub(h, c.spreadRows(meanH, x)), c.mul(n, c.spreadRows(meanHn, x)));
-  Gradients result = {c.mul(centred, c.spreadRows(getRstd(), x)), c.sumColumns(c.mul(g, n))};
+  Value centred = c.sub(c.sub(h, c.spreadRows(meanH, x)),
+                        c.mul(n, c.spreadRows(meanHn, x)));
+  Gradients result = {c.mul(centred, c.spreadRows(getRstd(), x)),
+                      c.sumColumns(c.mul(g, n))};
   if (getShift())
     result.push_back(c.sumColumns(g));
   return result;
@@ -274,14 +297,16 @@ Gradients SoftmaxOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 }
 
 // total = sum of -log softmax(x)[label], so dx = g (softmax(x) - onehot(label))
-Gradients SoftmaxCrossEntropyOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+Gradients SoftmaxCrossEntropyOp::buildVjp(OpBuilder &builder,
+                                          ValueRange grads) {
   Composer c(builder, getLoc());
   Value x = getLogits();
   Value softmax = SoftmaxOp::create(builder, getLoc(), x);
   Value classes = c.spreadColumns(c.iota(tensorType(x).getShape().back()), x);
   Value labels = c.convert(getLabels(), builder.getI32Type());
   Value isLabel = c.compare(Predicate::eq, c.spreadRows(labels, x), classes);
-  Value difference = c.sub(softmax, c.convert(isLabel, tensorType(x).getElementType()));
+  Value difference =
+      c.sub(softmax, c.convert(isLabel, tensorType(x).getElementType()));
   return {c.mul(difference, c.spread(grads[0], x)), Value()};
 }
 
@@ -290,15 +315,16 @@ Gradients HeadLossOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   if (!grads[0] || grads[1] || grads[2])
     return {}; // Gradients of gradients are not.
-  return {c.mul(getDx(), c.spread(grads[0], getDx())), c.mul(getDw(), c.spread(grads[0], getDw())),
-          Value()};
+  return {c.mul(getDx(), c.spread(grads[0], getDx())),
+          c.mul(getDw(), c.spread(grads[0], getDw())), Value()};
 }
 
 Gradients AttentionOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   if (!grads[0] || grads[1])
     return {}; // The log-sum-exp is kept for the gradient only.
-  return {AttentionGradOp::create(builder, getLoc(), getPacked().getType(), getPacked(), getResult(),
-                                  getLse(), grads[0], getScaleAttr(), getCausalAttr())};
+  return {AttentionGradOp::create(builder, getLoc(), getPacked().getType(),
+                                  getPacked(), getResult(), getLse(), grads[0],
+                                  getScaleAttr(), getCausalAttr())};
 }
 
 } // namespace kiln

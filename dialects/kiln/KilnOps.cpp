@@ -34,32 +34,38 @@ int64_t getByteSize(Type type) {
 // Variables and structure
 //===----------------------------------------------------------------------===//
 
-static LogicalResult verifyVariableUse(Operation *op, StringAttr name, Type found,
+static LogicalResult verifyVariableUse(Operation *op, StringAttr name,
+                                       Type found,
                                        SymbolTableCollection &symbols) {
   auto variable = symbols.lookupNearestSymbolFrom<VariableOp>(op, name);
   if (!variable)
-    return op->emitOpError("names '") << name.getValue() << "', which is not a variable";
+    return op->emitOpError("names '")
+           << name.getValue() << "', which is not a variable";
   if (variable.getType() != found)
     return op->emitOpError("has type ")
-           << found << ", but variable '" << name.getValue() << "' has type " << variable.getType();
+           << found << ", but variable '" << name.getValue() << "' has type "
+           << variable.getType();
   return success();
 }
 
 LogicalResult ReadOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyVariableUse(*this, getVariableAttr().getAttr(), getType(), symbols);
+  return verifyVariableUse(*this, getVariableAttr().getAttr(), getType(),
+                           symbols);
 }
 
 LogicalResult AssignOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyVariableUse(*this, getVariableAttr().getAttr(), getValue().getType(), symbols);
+  return verifyVariableUse(*this, getVariableAttr().getAttr(),
+                           getValue().getType(), symbols);
 }
 
-static LogicalResult verifyArguments(Operation *op, StringRef region, Region &body,
-                                     ArrayRef<Type> wanted) {
+static LogicalResult verifyArguments(Operation *op, StringRef region,
+                                     Region &body, ArrayRef<Type> wanted) {
   auto found = body.front().getArgumentTypes();
   if (llvm::equal(found, wanted))
     return success();
   return op->emitOpError("has region '")
-         << region << "' with arguments (" << found << "), but it is given (" << wanted << ")";
+         << region << "' with arguments (" << found << "), but it is given ("
+         << wanted << ")";
 }
 
 LogicalResult StepOp::verifyRegions() {
@@ -71,8 +77,9 @@ LogicalResult StepOp::verifyRegions() {
   };
   SmallVector<Type> inputs(getPrologue().front().getArgumentTypes());
   if (inputs.size() != getInputs().size())
-    return emitOpError("names ") << getInputs().size() << " inputs, but its prologue takes "
-                                 << inputs.size();
+    return emitOpError("names ")
+           << getInputs().size() << " inputs, but its prologue takes "
+           << inputs.size();
   SmallVector<Type> counts = yielded(getPrologue());
   SmallVector<Type> micro = inputs;
   micro.append(counts);
@@ -82,19 +89,22 @@ LogicalResult StepOp::verifyRegions() {
       failed(verifyArguments(*this, "update", getUpdate(), update)))
     return failure();
   if (yielded(getUpdate()).size() != getOutputs().size())
-    return emitOpError("names ") << getOutputs().size() << " outputs, but its update yields "
-                                 << yielded(getUpdate()).size();
+    return emitOpError("names ")
+           << getOutputs().size() << " outputs, but its update yields "
+           << yielded(getUpdate()).size();
   return success();
 }
 
 LogicalResult KernelOp::verifyRegions() {
   Block &block = getBody().front();
   if (block.getArgumentTypes() != getOperandTypes())
-    return emitOpError("has operands (") << getOperandTypes() << "), but its body takes ("
-                                         << block.getArgumentTypes() << ")";
+    return emitOpError("has operands (")
+           << getOperandTypes() << "), but its body takes ("
+           << block.getArgumentTypes() << ")";
   auto yield = dyn_cast<YieldOp>(block.getTerminator());
   if (!yield || yield.getOperandTypes() != getResultTypes())
-    return emitOpError("must yield values of its result types (") << getResultTypes() << ")";
+    return emitOpError("must yield values of its result types (")
+           << getResultTypes() << ")";
   return success();
 }
 
@@ -125,11 +135,13 @@ KILN_BODY(SelectOp, arith::SelectOp)
 KILN_BODY(ContractOp, arith::MulFOp)
 #undef KILN_BODY
 
-// Not math.rsqrt: its approximation turns 0 into NaN, where 1/sqrt gives infinity.
+// Not math.rsqrt: its approximation turns 0 into NaN, where 1/sqrt gives
+// infinity.
 Value RsqrtOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   Type type = x[0].getType();
   Value one = arith::ConstantOp::create(builder, loc, builder.getOneAttr(type));
-  return arith::DivFOp::create(builder, loc, one, math::SqrtOp::create(builder, loc, x[0]));
+  return arith::DivFOp::create(builder, loc, one,
+                               math::SqrtOp::create(builder, loc, x[0]));
 }
 
 #define KILN_BODY_COPY(op)                                                     \
@@ -143,14 +155,18 @@ KILN_BODY_COPY(MaxOp)
 Value CompareOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   if (isa<FloatType>(getElementTypeOrSelf(x[0].getType()))) {
     static constexpr arith::CmpFPredicate predicates[] = {
-        arith::CmpFPredicate::OEQ, arith::CmpFPredicate::UNE, arith::CmpFPredicate::OLT,
-        arith::CmpFPredicate::OLE, arith::CmpFPredicate::OGT, arith::CmpFPredicate::OGE};
-    return arith::CmpFOp::create(builder, loc, predicates[unsigned(getPredicate())], x[0], x[1]);
+        arith::CmpFPredicate::OEQ, arith::CmpFPredicate::UNE,
+        arith::CmpFPredicate::OLT, arith::CmpFPredicate::OLE,
+        arith::CmpFPredicate::OGT, arith::CmpFPredicate::OGE};
+    return arith::CmpFOp::create(
+        builder, loc, predicates[unsigned(getPredicate())], x[0], x[1]);
   }
   static constexpr arith::CmpIPredicate predicates[] = {
-      arith::CmpIPredicate::eq,  arith::CmpIPredicate::ne,  arith::CmpIPredicate::slt,
-      arith::CmpIPredicate::sle, arith::CmpIPredicate::sgt, arith::CmpIPredicate::sge};
-  return arith::CmpIOp::create(builder, loc, predicates[unsigned(getPredicate())], x[0], x[1]);
+      arith::CmpIPredicate::eq,  arith::CmpIPredicate::ne,
+      arith::CmpIPredicate::slt, arith::CmpIPredicate::sle,
+      arith::CmpIPredicate::sgt, arith::CmpIPredicate::sge};
+  return arith::CmpIOp::create(
+      builder, loc, predicates[unsigned(getPredicate())], x[0], x[1]);
 }
 
 Value ConvertOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
@@ -184,8 +200,10 @@ Value ConstantOp::buildBody(OpBuilder &builder, Location loc, ValueRange) {
   Type type = cast<RankedTensorType>(getType()).getElementType();
   double value = getValue().convertToDouble();
   if (isa<FloatType>(type))
-    return arith::ConstantOp::create(builder, loc, builder.getFloatAttr(type, value));
-  return arith::ConstantOp::create(builder, loc, builder.getIntegerAttr(type, int64_t(value)));
+    return arith::ConstantOp::create(builder, loc,
+                                     builder.getFloatAttr(type, value));
+  return arith::ConstantOp::create(
+      builder, loc, builder.getIntegerAttr(type, int64_t(value)));
 }
 
 LogicalResult ConstantOp::verify() {
@@ -198,9 +216,10 @@ LogicalResult ConstantOp::verify() {
 // Equations
 //===----------------------------------------------------------------------===//
 
-// "bsk,kn->bsn": loop dimensions are numbered as letters first occur in the result, then in the operands, so
-// that the dimensions summed over come last.
-static SmallVector<AffineMap> parseEquation(StringRef equation, MLIRContext *context) {
+// "bsk,kn->bsn": loop dimensions are numbered as letters first occur in the
+// result, then in the operands, so that the dimensions summed over come last.
+static SmallVector<AffineMap> parseEquation(StringRef equation,
+                                            MLIRContext *context) {
   auto [inputs, output] = equation.split("->");
   SmallVector<char> letters;
   for (char letter : (output + inputs).str())
@@ -213,37 +232,43 @@ static SmallVector<AffineMap> parseEquation(StringRef equation, MLIRContext *con
   for (StringRef term : terms) {
     SmallVector<AffineExpr> positions;
     for (char letter : term)
-      positions.push_back(getAffineDimExpr(llvm::find(letters, letter) - letters.begin(), context));
+      positions.push_back(getAffineDimExpr(
+          llvm::find(letters, letter) - letters.begin(), context));
     maps.push_back(AffineMap::get(letters.size(), 0, positions, context));
   }
   return maps;
 }
 
-static LogicalResult verifyEquation(Operation *op, StringRef equation, unsigned operands) {
+static LogicalResult verifyEquation(Operation *op, StringRef equation,
+                                    unsigned operands) {
   auto [inputs, output] = equation.split("->");
   if (!equation.contains("->"))
-    return op->emitOpError("has equation \"") << equation << "\" without \"->\"";
+    return op->emitOpError("has equation \"")
+           << equation << "\" without \"->\"";
   if (llvm::count(inputs, ',') + 1 != operands)
     return op->emitOpError("has equation \"")
-           << equation << "\", which names " << llvm::count(inputs, ',') + 1 << " operands, but "
-           << operands << " are given";
+           << equation << "\", which names " << llvm::count(inputs, ',') + 1
+           << " operands, but " << operands << " are given";
   for (char letter : (inputs + output).str())
     if (letter != ',' && (letter < 'a' || letter > 'z'))
-      return op->emitOpError("has '") << StringRef(&letter, 1) << "' in equation \"" << equation
-                                      << "\"; indices are lower-case letters";
+      return op->emitOpError("has '")
+             << StringRef(&letter, 1) << "' in equation \"" << equation
+             << "\"; indices are lower-case letters";
   SmallVector<StringRef> terms;
   inputs.split(terms, ',');
   terms.push_back(output);
   for (StringRef term : terms)
     for (char letter : term)
       if (llvm::count(term, letter) > 1)
-        return op->emitOpError("repeats index '") << StringRef(&letter, 1) << "' in one term of \""
-                                                  << equation << "\"";
+        return op->emitOpError("repeats index '")
+               << StringRef(&letter, 1) << "' in one term of \"" << equation
+               << "\"";
   Type element = getElementTypeOrSelf(op->getResult(0).getType());
   for (Value operand : op->getOperands())
     if (getElementTypeOrSelf(operand.getType()) != element)
-      return op->emitOpError("has elements of type ") << getElementTypeOrSelf(operand.getType())
-             << " in an operand and " << element << " in the result";
+      return op->emitOpError("has elements of type ")
+             << getElementTypeOrSelf(operand.getType()) << " in an operand and "
+             << element << " in the result";
   return success();
 }
 
@@ -261,7 +286,8 @@ static LogicalResult verifyNoLostIndex(Operation *op, StringRef equation) {
   auto [inputs, output] = equation.split("->");
   for (char letter : inputs)
     if (!output.contains(letter))
-      return op->emitOpError("loses index '") << StringRef(&letter, 1) << "' of its operand";
+      return op->emitOpError("loses index '")
+             << StringRef(&letter, 1) << "' of its operand";
   return success();
 }
 
@@ -307,14 +333,18 @@ LogicalResult ContractOp::verify() {
   return verifyNoNewIndex(*this, getEquation());
 }
 
-// The operand that gives the result its first index comes first: then a matrix product has row-major A, B and C.
-LogicalResult ContractOp::canonicalize(ContractOp op, PatternRewriter &rewriter) {
+// The operand that gives the result its first index comes first: then a matrix
+// product has row-major A, B and C.
+LogicalResult ContractOp::canonicalize(ContractOp op,
+                                       PatternRewriter &rewriter) {
   auto [inputs, output] = op.getEquation().split("->");
   auto [a, b] = inputs.split(',');
-  if (output.empty() || a.contains(output.front()) || !b.contains(output.front()))
+  if (output.empty() || a.contains(output.front()) ||
+      !b.contains(output.front()))
     return failure();
   std::string swapped = (b + "," + a + "->" + output).str();
-  rewriter.replaceOpWithNewOp<ContractOp>(op, op.getType(), swapped, op.getRhs(), op.getLhs());
+  rewriter.replaceOpWithNewOp<ContractOp>(op, op.getType(), swapped,
+                                          op.getRhs(), op.getLhs());
   return success();
 }
 
@@ -326,14 +356,17 @@ LogicalResult ReshapeOp::verify() {
   auto from = cast<RankedTensorType>(getOperand().getType());
   auto to = cast<RankedTensorType>(getType());
   if (from.getElementType() != to.getElementType())
-    return emitOpError("cannot turn ") << from << " into " << to << ": the element types differ";
+    return emitOpError("cannot turn ")
+           << from << " into " << to << ": the element types differ";
   // The batch stays where it is, so that every `?` remains the batch.
   bool isSymbolic = !from.hasStaticShape() || !to.hasStaticShape();
   ArrayRef<int64_t> source = from.getShape(), target = to.getShape();
   if (isSymbolic) {
-    if (source.empty() || target.empty() || !ShapedType::isDynamic(source.front()) ||
+    if (source.empty() || target.empty() ||
+        !ShapedType::isDynamic(source.front()) ||
         !ShapedType::isDynamic(target.front()))
-      return emitOpError("must keep the batch as first dimension, but turns ") << from << " into " << to;
+      return emitOpError("must keep the batch as first dimension, but turns ")
+             << from << " into " << to;
     source = source.drop_front();
     target = target.drop_front();
   }
@@ -344,7 +377,8 @@ LogicalResult ReshapeOp::verify() {
     return result;
   };
   if (product(source) != product(target))
-    return emitOpError("turns ") << product(source) << " elements into " << product(target);
+    return emitOpError("turns ")
+           << product(source) << " elements into " << product(target);
   return success();
 }
 
@@ -354,9 +388,11 @@ LogicalResult IotaOp::verify() {
   return success();
 }
 
-static LogicalResult verifyDimension(Operation *op, int64_t dimension, int64_t rank) {
+static LogicalResult verifyDimension(Operation *op, int64_t dimension,
+                                     int64_t rank) {
   if (dimension < 0 || dimension >= rank)
-    return op->emitOpError("names dimension ") << dimension << " of a tensor of rank " << rank;
+    return op->emitOpError("names dimension ")
+           << dimension << " of a tensor of rank " << rank;
   return success();
 }
 
@@ -369,12 +405,15 @@ LogicalResult SliceOp::verify() {
   SmallVector<int64_t> wanted(from.getShape());
   if (to.getRank() == from.getRank())
     wanted[dimension] = to.getDimSize(dimension);
-  if (to != RankedTensorType::get(wanted, from.getElementType()) || from.isDynamicDim(dimension))
-    return emitOpError("cannot cut ") << to << " out of " << from << " along dimension " << dimension;
+  if (to != RankedTensorType::get(wanted, from.getElementType()) ||
+      from.isDynamicDim(dimension))
+    return emitOpError("cannot cut ")
+           << to << " out of " << from << " along dimension " << dimension;
   int64_t end = getOffset() + to.getDimSize(dimension);
   if (int64_t(getOffset()) < 0 || end > from.getDimSize(dimension))
-    return emitOpError("takes [") << getOffset() << ", " << end << ") of dimension " << dimension
-                                  << ", which has size " << from.getDimSize(dimension);
+    return emitOpError("takes [")
+           << getOffset() << ", " << end << ") of dimension " << dimension
+           << ", which has size " << from.getDimSize(dimension);
   return success();
 }
 
@@ -396,56 +435,70 @@ LogicalResult ConcatenateOp::verify() {
     total += from.getDimSize(dimension);
   }
   if (total != to.getDimSize(dimension))
-    return emitOpError("joins ") << total << " along dimension " << dimension
-                                 << ", but the result has size " << to.getDimSize(dimension);
+    return emitOpError("joins ")
+           << total << " along dimension " << dimension
+           << ", but the result has size " << to.getDimSize(dimension);
   return success();
 }
 
-static LogicalResult verifyRows(Operation *op, RankedTensorType ids, RankedTensorType rows,
-                                RankedTensorType table) {
+static LogicalResult verifyRows(Operation *op, RankedTensorType ids,
+                                RankedTensorType rows, RankedTensorType table) {
   SmallVector<int64_t> wanted(ids.getShape());
   if (table.getRank() != 2)
     return op->emitOpError("needs a table of rank 2, found ") << table;
   wanted.push_back(table.getDimSize(1));
   if (rows != RankedTensorType::get(wanted, table.getElementType()))
-    return op->emitOpError("relates ids ") << ids << " and table " << table << " to rows " << rows;
+    return op->emitOpError("relates ids ")
+           << ids << " and table " << table << " to rows " << rows;
   return success();
 }
 
 LogicalResult EmbeddingOp::verify() {
-  return verifyRows(*this, cast<RankedTensorType>(getIds().getType()), cast<RankedTensorType>(getType()),
+  return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
+                    cast<RankedTensorType>(getType()),
                     cast<RankedTensorType>(getTable().getType()));
 }
 
 LogicalResult EmbeddingGradOp::verify() {
   return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
-                    cast<RankedTensorType>(getGrad().getType()), cast<RankedTensorType>(getType()));
+                    cast<RankedTensorType>(getGrad().getType()),
+                    cast<RankedTensorType>(getType()));
 }
 
 LogicalResult LayerNormOp::verify() {
   auto type = cast<RankedTensorType>(getOperand().getType());
   if (type.getRank() < 1)
     return emitOpError("needs a dimension to normalise, found ") << type;
-  auto vector = RankedTensorType::get(type.getShape().back(), type.getElementType());
-  auto rows = RankedTensorType::get(type.getShape().drop_back(), type.getElementType());
-  if (getScale().getType() != vector || (getShift() && getShift().getType() != vector))
-    return emitOpError("needs scale and shift of type ") << vector << ", found " << getScale().getType();
-  if (getResult().getType() != type || getMean().getType() != rows || getRstd().getType() != rows)
-    return emitOpError("must have results ") << type << ", " << rows << " and " << rows;
+  auto vector =
+      RankedTensorType::get(type.getShape().back(), type.getElementType());
+  auto rows =
+      RankedTensorType::get(type.getShape().drop_back(), type.getElementType());
+  if (getScale().getType() != vector ||
+      (getShift() && getShift().getType() != vector))
+    return emitOpError("needs scale and shift of type ")
+           << vector << ", found " << getScale().getType();
+  if (getResult().getType() != type || getMean().getType() != rows ||
+      getRstd().getType() != rows)
+    return emitOpError("must have results ")
+           << type << ", " << rows << " and " << rows;
   return success();
 }
 
-static LogicalResult verifySameElements(Operation *op, Type first, Type second) {
+static LogicalResult verifySameElements(Operation *op, Type first,
+                                        Type second) {
   if (getElementTypeOrSelf(first) != getElementTypeOrSelf(second))
     return op->emitOpError("has elements of type ")
-           << getElementTypeOrSelf(first) << " and " << getElementTypeOrSelf(second) << "; wanted one type";
+           << getElementTypeOrSelf(first) << " and "
+           << getElementTypeOrSelf(second) << "; wanted one type";
   return success();
 }
 
-static LogicalResult verifyLabels(Operation *op, RankedTensorType rows, RankedTensorType labels) {
+static LogicalResult verifyLabels(Operation *op, RankedTensorType rows,
+                                  RankedTensorType labels) {
   if (rows.getRank() < 1 || rows.getShape().drop_back() != labels.getShape())
-    return op->emitOpError("has rows ") << rows << " and labels " << labels
-                                        << "; labels need the shape of the rows without the last dimension";
+    return op->emitOpError("has rows ")
+           << rows << " and labels " << labels
+           << "; labels need the shape of the rows without the last dimension";
   return success();
 }
 
@@ -461,40 +514,50 @@ LogicalResult SoftmaxCrossEntropyOp::verify() {
 LogicalResult HeadLossOp::verify() {
   auto x = cast<RankedTensorType>(getX().getType());
   auto weight = cast<RankedTensorType>(getWeight().getType());
-  if (weight.getRank() != 2 || x.getRank() < 1 || weight.getDimSize(1) != x.getShape().back())
+  if (weight.getRank() != 2 || x.getRank() < 1 ||
+      weight.getDimSize(1) != x.getShape().back())
     return emitOpError("contracts rows of ") << x << " with rows of " << weight;
   if (getDx().getType() != x || getDw().getType() != weight ||
       cast<RankedTensorType>(getTotal().getType()).getRank() != 0)
-    return emitOpError("must have a scalar and the types of x and weight as results");
-  if (failed(verifySameElements(*this, x, weight)) || failed(verifySameElements(*this, x, getTotal().getType())))
+    return emitOpError(
+        "must have a scalar and the types of x and weight as results");
+  if (failed(verifySameElements(*this, x, weight)) ||
+      failed(verifySameElements(*this, x, getTotal().getType())))
     return failure();
   return verifyLabels(*this, x, cast<RankedTensorType>(getLabels().getType()));
 }
 
-static LogicalResult verifyAttention(Operation *op, RankedTensorType packed, Type result, Type lse) {
+static LogicalResult verifyAttention(Operation *op, RankedTensorType packed,
+                                     Type result, Type lse) {
   if (packed.getRank() != 5 || packed.getDimSize(2) != 3)
-    return op->emitOpError("needs queries, keys and values as [batch, sequence, 3, heads, width], found ")
+    return op->emitOpError("needs queries, keys and values as [batch, "
+                           "sequence, 3, heads, width], found ")
            << packed;
   ArrayRef<int64_t> shape = packed.getShape();
-  auto wanted = RankedTensorType::get({shape[0], shape[1], shape[3], shape[4]}, packed.getElementType());
-  auto wantedLse = RankedTensorType::get({shape[0], shape[3], shape[1]}, packed.getElementType());
+  auto wanted = RankedTensorType::get({shape[0], shape[1], shape[3], shape[4]},
+                                      packed.getElementType());
+  auto wantedLse = RankedTensorType::get({shape[0], shape[3], shape[1]},
+                                         packed.getElementType());
   if (result != wanted || lse != wantedLse)
     return op->emitOpError("must have results ")
-           << wanted << " and " << wantedLse << ", found " << result << " and " << lse;
+           << wanted << " and " << wantedLse << ", found " << result << " and "
+           << lse;
   return success();
 }
 
 LogicalResult AttentionOp::verify() {
-  return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()), getResult().getType(),
-                         getLse().getType());
+  return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
+                         getResult().getType(), getLse().getType());
 }
 
 LogicalResult AttentionGradOp::verify() {
-  if (getDpacked().getType() != getPacked().getType() || getGrad().getType() != getResult().getType())
-    return emitOpError("must have gradients of the types of packed and result, found ")
+  if (getDpacked().getType() != getPacked().getType() ||
+      getGrad().getType() != getResult().getType())
+    return emitOpError(
+               "must have gradients of the types of packed and result, found ")
            << getDpacked().getType() << " and " << getGrad().getType();
-  return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()), getResult().getType(),
-                         getLse().getType());
+  return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
+                         getResult().getType(), getLse().getType());
 }
 
 } // namespace kiln

@@ -11,6 +11,6 @@ int main(int argc, char **argv) {
   kiln::registerKilnPasses();
   mlir::registerCanonicalizerPass();
   mlir::registerCSEPass();
-  return mlir::asMainReturnCode(
-      mlir::MlirOptMain(argc, argv, "Kiln's passes on kiln and exec text\n", registry));
+  return mlir::asMainReturnCode(mlir::MlirOptMain(
+      argc, argv, "Kiln's passes on kiln and exec text\n", registry));
 }

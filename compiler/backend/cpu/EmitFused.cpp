@@ -13,9 +13,11 @@ namespace kiln::cpu {
 
 namespace {
 
-/// A place in the row: `width` columns from `column`, of which `mask` (if any) are real.
+/// A place in the row: `width` columns from `column`, of which `mask` (if any)
+/// are real.
 struct Points {
-  Points(Value column, Value mask, unsigned pass) : column(column), mask(mask), pass(pass) {}
+  Points(Value column, Value mask, unsigned pass)
+      : column(column), mask(mask), pass(pass) {}
 
   Value column;
   Value mask;
@@ -25,15 +27,19 @@ struct Points {
 
 class FusedEmitter {
 public:
-  FusedEmitter(ModuleOp module, StringRef symbol, Block &body, const KernelDomain &domain,
-               const CpuTarget &target);
+  FusedEmitter(ModuleOp module, StringRef symbol, Block &body,
+               const KernelDomain &domain, const CpuTarget &target);
   KernelCode emit();
 
 private:
   // Layout of the work.
   void chooseWidth(const CpuTarget &target);
-  bool isFlat() const { return domain.getRows() == 1 && domain.getPassCount() == 1 && outer.empty(); }
-  int64_t getChunks() const { return llvm::divideCeil(domain.getRows(), rowsPerChunk); }
+  bool isFlat() const {
+    return domain.getRows() == 1 && domain.getPassCount() == 1 && outer.empty();
+  }
+  int64_t getChunks() const {
+    return llvm::divideCeil(domain.getRows(), rowsPerChunk);
+  }
 
   // Stages.
   void emitRows();
@@ -41,7 +47,8 @@ private:
   void emitChunks();
   void emitFinish();
   func::FuncOp startStage(StringRef name, int64_t items);
-  void forRange(Value begin, Value end, int64_t step, function_ref<void(Value)> emitBody);
+  void forRange(Value begin, Value end, int64_t step,
+                function_ref<void(Value)> emitBody);
 
   // One row.
   void emitRow(Value row);
@@ -64,9 +71,15 @@ private:
   void storePoints(Value value, Value buffer, Value position, Value mask);
   Value tailMask(int64_t count);
 
-  Value input(BlockArgument argument) { return stage.getArgument(argument.getArgNumber()); }
-  Value output(unsigned index) { return stage.getArgument(body.getNumArguments() + index); }
-  Value scratch() { return stage.getArgument(body.getNumArguments() + results.size()); }
+  Value input(BlockArgument argument) {
+    return stage.getArgument(argument.getArgNumber());
+  }
+  Value output(unsigned index) {
+    return stage.getArgument(body.getNumArguments() + index);
+  }
+  Value scratch() {
+    return stage.getArgument(body.getNumArguments() + results.size());
+  }
   IndexBuilder index() { return {builder, loc}; }
 
   ModuleOp module;
@@ -79,8 +92,8 @@ private:
   KernelCode code;
   int64_t width = 1, rowsPerChunk = 1, scratchElements = 0;
   Type scratchType;
-  SmallVector<Value> results;        // What the kernel yields.
-  SmallVector<Operation *> outer;    // Reductions over all rows.
+  SmallVector<Value> results;              // What the kernel yields.
+  SmallVector<Operation *> outer;          // Reductions over all rows.
   DenseMap<Operation *, int64_t> partials; // Where their partial sums start.
   DenseMap<Value, unsigned> resultOf;
 
@@ -93,17 +106,20 @@ private:
 
 } // namespace
 
-FusedEmitter::FusedEmitter(ModuleOp module, StringRef symbol, Block &body, const KernelDomain &domain,
-                           const CpuTarget &target)
-    : module(module), symbol(symbol.str()), body(body), domain(domain), builder(module.getContext()),
-      loc(module.getLoc()), results(body.getTerminator()->getOperands()) {
+FusedEmitter::FusedEmitter(ModuleOp module, StringRef symbol, Block &body,
+                           const KernelDomain &domain, const CpuTarget &target)
+    : module(module), symbol(symbol.str()), body(body), domain(domain),
+      builder(module.getContext()), loc(module.getLoc()),
+      results(body.getTerminator()->getOperands()) {
   for (auto [position, result] : llvm::enumerate(results))
     resultOf.try_emplace(result, position);
   for (Operation &op : body.without_terminator())
     if (domain.isOuterReduction(&op))
       outer.push_back(&op);
-  constexpr int64_t kChunks = 16; // Fixed, so that sums do not depend on the workers.
-  rowsPerChunk = outer.empty() ? 1 : llvm::divideCeil(domain.getRows(), kChunks);
+  constexpr int64_t kChunks =
+      16; // Fixed, so that sums do not depend on the workers.
+  rowsPerChunk =
+      outer.empty() ? 1 : llvm::divideCeil(domain.getRows(), kChunks);
   for (Operation *op : outer) {
     scratchType = getElementTypeOrSelf(op->getResult(0).getType());
     partials[op] = scratchElements;
@@ -113,14 +129,17 @@ FusedEmitter::FusedEmitter(ModuleOp module, StringRef symbol, Block &body, const
   chooseWidth(target);
 }
 
-// Several registers per value hide the latency of short bodies; long ones would spill.
+// Several registers per value hide the latency of short bodies; long ones would
+// spill.
 void FusedEmitter::chooseWidth(const CpuTarget &target) {
   constexpr unsigned kShortBody = 10;
   int64_t widest = 1;
   unsigned work = 0;
   for (Operation &op : body.without_terminator()) {
     Value result = op.getResult(0);
-    widest = std::max<int64_t>(widest, getElementTypeOrSelf(result.getType()).getIntOrFloatBitWidth() / 8);
+    widest = std::max<int64_t>(
+        widest,
+        getElementTypeOrSelf(result.getType()).getIntOrFloatBitWidth() / 8);
     work += domain.isPoint(result) && op.getNumOperands() > 0;
   }
   int64_t lanes = target.lanes(std::max<int64_t>(widest, 4));
@@ -133,14 +152,17 @@ void FusedEmitter::chooseWidth(const CpuTarget &target) {
 
 func::FuncOp FusedEmitter::startStage(StringRef name, int64_t items) {
   std::string stageSymbol = symbol + name.str();
-  stage = createStage(module, stageSymbol, getBufferTypes(body, scratchElements, scratchType));
+  stage = createStage(module, stageSymbol,
+                      getBufferTypes(body, scratchElements, scratchType));
   code.stages.push_back({stageSymbol, items});
   builder.setInsertionPointToStart(&stage.front());
   return stage;
 }
 
-void FusedEmitter::forRange(Value begin, Value end, int64_t step, function_ref<void(Value)> emitBody) {
-  auto loop = scf::ForOp::create(builder, loc, begin, end, index().constant(step));
+void FusedEmitter::forRange(Value begin, Value end, int64_t step,
+                            function_ref<void(Value)> emitBody) {
+  auto loop =
+      scf::ForOp::create(builder, loc, begin, end, index().constant(step));
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(loop.getBody());
   emitBody(loop.getInductionVar());
@@ -154,8 +176,8 @@ KernelCode FusedEmitter::emit() {
   else
     emitChunks();
   if (scratchElements)
-    code.sharedScratchBytes =
-        llvm::alignTo(scratchElements * scratchType.getIntOrFloatBitWidth() / 8, 64);
+    code.sharedScratchBytes = llvm::alignTo(
+        scratchElements * scratchType.getIntOrFloatBitWidth() / 8, 64);
   return std::move(code);
 }
 
@@ -178,7 +200,8 @@ void FusedEmitter::emitFlat() {
   passReductions.clear();
   prepareRow();
   Value begin = index().mul(range.begin, block);
-  Value end = index().min(index().mul(range.end, block), index().constant(main));
+  Value end =
+      index().min(index().mul(range.end, block), index().constant(main));
   // Row values first: they are the same for every column.
   for (Operation &op : body.without_terminator())
     if (!domain.isPoint(op.getResult(0)))
@@ -188,11 +211,14 @@ void FusedEmitter::emitFlat() {
       Points points(column, Value(), 0);
       emitPoints(points, {});
     });
-  Value isLast = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::eq, range.end,
-                                       index().constant(code.stages.back().items));
-  Value isBusy = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ult, range.begin, range.end);
+  Value isLast =
+      arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::eq, range.end,
+                            index().constant(code.stages.back().items));
+  Value isBusy = arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ult,
+                                       range.begin, range.end);
   isLast = arith::AndIOp::create(builder, loc, isLast, isBusy);
-  auto ifLast = scf::IfOp::create(builder, loc, isLast, /*withElseRegion=*/false);
+  auto ifLast =
+      scf::IfOp::create(builder, loc, isLast, /*withElseRegion=*/false);
   {
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(ifLast.thenBlock());
@@ -213,12 +239,15 @@ void FusedEmitter::emitChunks() {
     for (Operation *op : outer) {
       int64_t size = domain.isPoint(op->getResult(0)) ? domain.getColumns() : 1;
       Reduction reduction = cast<Structured>(op).getReduction();
-      Value neutral = arith::ConstantOp::create(builder, loc, getNeutral(builder, reduction, scratchType));
+      Value neutral = arith::ConstantOp::create(
+          builder, loc, getNeutral(builder, reduction, scratchType));
       Value base = index().add(index().constant(partials[op]),
                                index().mul(chunk, llvm::alignTo(size, 16)));
-      forRange(index().constant(0), index().constant(size), 1, [&](Value position) {
-        storeElement(builder, loc, neutral, scratch(), index().add(base, position));
-      });
+      forRange(index().constant(0), index().constant(size), 1,
+               [&](Value position) {
+                 storeElement(builder, loc, neutral, scratch(),
+                              index().add(base, position));
+               });
     }
     Value begin = index().mul(chunk, rowsPerChunk);
     Value end = index().min(index().add(begin, index().constant(rowsPerChunk)),
@@ -239,42 +268,52 @@ void FusedEmitter::emitFinish() {
     bool isPoint = domain.isPoint(op->getResult(0));
     int64_t size = isPoint ? domain.getColumns() : 1;
     int64_t stride = llvm::alignTo(size, 16);
-    Value begin = index().min(index().mul(range.begin, kBlock), index().constant(size));
-    Value end = index().min(index().mul(range.end, kBlock), index().constant(size));
+    Value begin =
+        index().min(index().mul(range.begin, kBlock), index().constant(size));
+    Value end =
+        index().min(index().mul(range.end, kBlock), index().constant(size));
     forRange(begin, end, 1, [&](Value column) {
-      Value neutral = arith::ConstantOp::create(builder, loc, getNeutral(builder, reduction, scratchType));
-      auto loop = scf::ForOp::create(builder, loc, index().constant(0), index().constant(getChunks()),
+      Value neutral = arith::ConstantOp::create(
+          builder, loc, getNeutral(builder, reduction, scratchType));
+      auto loop = scf::ForOp::create(builder, loc, index().constant(0),
+                                     index().constant(getChunks()),
                                      index().constant(1), neutral);
       {
         OpBuilder::InsertionGuard guard(builder);
         builder.setInsertionPointToStart(loop.getBody());
-        Value place = index().add(index().constant(partials[op]),
-                                  index().add(index().mul(loop.getInductionVar(), stride), column));
+        Value place = index().add(
+            index().constant(partials[op]),
+            index().add(index().mul(loop.getInductionVar(), stride), column));
         Value part = loadElement(builder, loc, scratch(), place, scratchType);
         scf::YieldOp::create(builder, loc,
-                             combine(builder, loc, reduction, loop.getRegionIterArgs()[0], part));
+                             combine(builder, loc, reduction,
+                                     loop.getRegionIterArgs()[0], part));
       }
-      storeElement(builder, loc, loop.getResult(0), output(resultOf[op->getResult(0)]), column);
+      storeElement(builder, loc, loop.getResult(0),
+                   output(resultOf[op->getResult(0)]), column);
     });
   }
   func::ReturnOp::create(builder, loc);
 }
 
 void FusedEmitter::emitRow(Value row) {
-  rowIndices = index().delinearise(row, domain.getSizes().take_front(domain.getSplit()));
+  rowIndices =
+      index().delinearise(row, domain.getSizes().take_front(domain.getSplit()));
   prepareRow();
   for (unsigned pass = 0; pass < domain.getPassCount(); ++pass)
     emitPass(pass);
   storeRowResults();
 }
 
-// Row results are stored when the row is done; sums over rows of row values are taken then too.
+// Row results are stored when the row is done; sums over rows of row values are
+// taken then too.
 void FusedEmitter::storeRowResults() {
   for (auto [position, result] : llvm::enumerate(results)) {
     Operation *op = result.getDefiningOp();
     if (domain.isPoint(result) || (op && domain.isOuterReduction(op)))
       continue;
-    storeElement(builder, loc, rowValue(result), output(position), rowBase(result));
+    storeElement(builder, loc, rowValue(result), output(position),
+                 rowBase(result));
   }
   for (Operation *op : outer)
     if (!domain.isPoint(op->getOperand(0)))
@@ -286,28 +325,33 @@ void FusedEmitter::emitPass(unsigned pass) {
   bool hasWork = false;
   for (Operation &op : body.without_terminator()) {
     Value result = op.getResult(0);
-    bool readsPoint = op.getNumOperands() > 0 && domain.contains(op.getOperand(0)) &&
+    bool readsPoint = op.getNumOperands() > 0 &&
+                      domain.contains(op.getOperand(0)) &&
                       domain.isPoint(op.getOperand(0));
-    if (domain.isRowReduction(&op) && readsPoint && domain.getPass(result) == pass + 1)
+    if (domain.isRowReduction(&op) && readsPoint &&
+        domain.getPass(result) == pass + 1)
       passReductions.push_back(&op);
-    if (domain.isOuterReduction(&op) && readsPoint && domain.getPass(result) == pass) {
+    if (domain.isOuterReduction(&op) && readsPoint &&
+        domain.getPass(result) == pass) {
       hasWork = true;
       if (!domain.isPoint(result))
         passReductions.push_back(&op); // Along the row first, then over rows.
     }
-    if (resultOf.contains(result) && domain.isPoint(result) && domain.getPass(result) == pass &&
-        !domain.isOuterReduction(&op))
+    if (resultOf.contains(result) && domain.isPoint(result) &&
+        domain.getPass(result) == pass && !domain.isOuterReduction(&op))
       hasWork = true;
     // Row values that this pass may use, before its loop.
-    if (!domain.isPoint(result) && !domain.isOuterReduction(&op) && !rowKnown.contains(result) &&
-        domain.getPass(result) <= pass && !(domain.isRowReduction(&op) && readsPoint))
+    if (!domain.isPoint(result) && !domain.isOuterReduction(&op) &&
+        !rowKnown.contains(result) && domain.getPass(result) <= pass &&
+        !(domain.isRowReduction(&op) && readsPoint))
       rowValue(result);
   }
   if (hasWork || !passReductions.empty())
     emitColumns(pass, 0, domain.getColumns());
 }
 
-// Walks the row with one accumulator per reduction, then reduces each to a scalar.
+// Walks the row with one accumulator per reduction, then reduces each to a
+// scalar.
 void FusedEmitter::emitColumns(unsigned pass, int64_t begin, int64_t end) {
   int64_t main = (end - begin) / width * width;
   SmallVector<Value> accumulators;
@@ -316,10 +360,12 @@ void FusedEmitter::emitColumns(unsigned pass, int64_t begin, int64_t end) {
     if (width > 1)
       type = VectorType::get({width}, type);
     Reduction reduction = cast<Structured>(op).getReduction();
-    accumulators.push_back(arith::ConstantOp::create(builder, loc, getNeutral(builder, reduction, type)));
+    accumulators.push_back(arith::ConstantOp::create(
+        builder, loc, getNeutral(builder, reduction, type)));
   }
   if (main > 0) {
-    auto loop = scf::ForOp::create(builder, loc, index().constant(begin), index().constant(begin + main),
+    auto loop = scf::ForOp::create(builder, loc, index().constant(begin),
+                                   index().constant(begin + main),
                                    index().constant(width), accumulators);
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(loop.getBody());
@@ -331,14 +377,16 @@ void FusedEmitter::emitColumns(unsigned pass, int64_t begin, int64_t end) {
     accumulators.assign(loop.getResults().begin(), loop.getResults().end());
   }
   if (begin + main < end) {
-    Points points(index().constant(begin + main), tailMask(end - begin - main), pass);
+    Points points(index().constant(begin + main), tailMask(end - begin - main),
+                  pass);
     accumulators = emitPoints(points, accumulators);
   }
   for (auto [op, accumulator] : llvm::zip_equal(passReductions, accumulators)) {
     Value total = accumulator;
     if (width > 1) {
-      auto kind = cast<Structured>(op).getReduction() == Reduction::max ? vector::CombiningKind::MAXIMUMF
-                                                                        : vector::CombiningKind::ADD;
+      auto kind = cast<Structured>(op).getReduction() == Reduction::max
+                      ? vector::CombiningKind::MAXIMUMF
+                      : vector::CombiningKind::ADD;
       total = vector::ReductionOp::create(builder, loc, kind, accumulator);
     }
     if (domain.isOuterReduction(op))
@@ -348,17 +396,19 @@ void FusedEmitter::emitColumns(unsigned pass, int64_t begin, int64_t end) {
   }
 }
 
-// Everything one place of the row contributes in this pass. All loads of a place come before its stores, so
-// that a result may lie over an operand.
-SmallVector<Value> FusedEmitter::emitPoints(Points &points, ArrayRef<Value> accumulators) {
+// Everything one place of the row contributes in this pass. All loads of a
+// place come before its stores, so that a result may lie over an operand.
+SmallVector<Value> FusedEmitter::emitPoints(Points &points,
+                                            ArrayRef<Value> accumulators) {
   SmallVector<Value> next;
   for (auto [op, accumulator] : llvm::zip_equal(passReductions, accumulators)) {
     Value value = pointValue(op->getOperand(0), points);
     Reduction reduction = cast<Structured>(op).getReduction();
     if (points.mask) {
-      Value neutral =
-          arith::ConstantOp::create(builder, loc, getNeutral(builder, reduction, value.getType()));
-      value = arith::SelectOp::create(builder, loc, points.mask, value, neutral);
+      Value neutral = arith::ConstantOp::create(
+          builder, loc, getNeutral(builder, reduction, value.getType()));
+      value =
+          arith::SelectOp::create(builder, loc, points.mask, value, neutral);
     }
     next.push_back(combine(builder, loc, reduction, accumulator, value));
   }
@@ -366,40 +416,49 @@ SmallVector<Value> FusedEmitter::emitPoints(Points &points, ArrayRef<Value> accu
   for (auto [position, result] : llvm::enumerate(results)) {
     Operation *op = result.getDefiningOp();
     bool isOuter = op && domain.isOuterReduction(op);
-    if (domain.isPoint(result) && !isOuter && domain.getPass(result) == points.pass)
+    if (domain.isPoint(result) && !isOuter &&
+        domain.getPass(result) == points.pass)
       stores.push_back({position, pointValue(result, points)});
   }
   SmallVector<std::pair<Operation *, Value>> sums;
   for (Operation *op : outer)
-    if (domain.isPoint(op->getResult(0)) && domain.getPass(op->getResult(0)) == points.pass)
+    if (domain.isPoint(op->getResult(0)) &&
+        domain.getPass(op->getResult(0)) == points.pass)
       sums.push_back({op, pointValue(op->getOperand(0), points)});
   for (auto [position, value] : stores)
-    storePoints(value, output(position), index().add(rowBase(results[position]), points.column), points.mask);
+    storePoints(value, output(position),
+                index().add(rowBase(results[position]), points.column),
+                points.mask);
   for (auto [op, value] : sums)
     accumulateOuter(op, value, &points);
   return next;
 }
 
-// Adds to the partial sum of the chunk, at the columns of `points` if it is a point value.
+// Adds to the partial sum of the chunk, at the columns of `points` if it is a
+// point value.
 void FusedEmitter::accumulateOuter(Operation *op, Value value, Points *points) {
   Reduction reduction = cast<Structured>(op).getReduction();
   int64_t size = points ? domain.getColumns() : 1;
-  Value place = index().add(index().constant(partials[op]), index().mul(chunk, llvm::alignTo(size, 16)));
+  Value place = index().add(index().constant(partials[op]),
+                            index().mul(chunk, llvm::alignTo(size, 16)));
   if (!points) {
     Value old = loadElement(builder, loc, scratch(), place, scratchType);
-    storeElement(builder, loc, combine(builder, loc, reduction, old, value), scratch(), place);
+    storeElement(builder, loc, combine(builder, loc, reduction, old, value),
+                 scratch(), place);
     return;
   }
   place = index().add(place, points->column);
   Value old = loadPoints(scratch(), place, scratchType, points->mask);
-  storePoints(combine(builder, loc, reduction, old, value), scratch(), place, points->mask);
+  storePoints(combine(builder, loc, reduction, old, value), scratch(), place,
+              points->mask);
 }
 
 //===----------------------------------------------------------------------===//
 // Values
 //===----------------------------------------------------------------------===//
 
-// Addresses and scalars of the row, before any loop over its columns that could share them.
+// Addresses and scalars of the row, before any loop over its columns that could
+// share them.
 void FusedEmitter::prepareRow() {
   rowKnown.clear();
   rowBases.clear();
@@ -420,7 +479,8 @@ Value FusedEmitter::rowBase(Value value) {
   Value position = index().constant(0);
   for (unsigned dim : domain.getDims(value))
     if (dim < domain.getSplit())
-      position = index().add(index().mul(position, domain.getSizes()[dim]), rowIndices[dim]);
+      position = index().add(index().mul(position, domain.getSizes()[dim]),
+                             rowIndices[dim]);
   if (domain.isPoint(value))
     position = index().mul(position, domain.getColumns());
   return rowBases[value] = position;
@@ -432,7 +492,8 @@ Value FusedEmitter::rowValue(Value value) {
   Value result;
   if (auto argument = dyn_cast<BlockArgument>(value)) {
     Type element = getElementTypeOrSelf(value.getType());
-    result = loadElement(builder, loc, input(argument), rowBase(value), element);
+    result =
+        loadElement(builder, loc, input(argument), rowBase(value), element);
   } else {
     auto op = cast<Structured>(value.getDefiningOp());
     SmallVector<Value> elements;
@@ -446,23 +507,30 @@ Value FusedEmitter::rowValue(Value value) {
 Value FusedEmitter::widen(Value scalar) {
   if (width == 1)
     return scalar;
-  return vector::BroadcastOp::create(builder, loc, VectorType::get({width}, scalar.getType()), scalar);
+  return vector::BroadcastOp::create(
+      builder, loc, VectorType::get({width}, scalar.getType()), scalar);
 }
 
 Value FusedEmitter::pointValue(Value value, Points &points) {
   if (Value known = points.known.lookup(value))
     return known;
-  Value result = domain.isPoint(value) ? computePoint(value, points) : widen(rowValue(value));
+  Value result = domain.isPoint(value) ? computePoint(value, points)
+                                       : widen(rowValue(value));
   return points.known[value] = result;
 }
 
 Value FusedEmitter::computePoint(Value value, Points &points) {
   Type element = getElementTypeOrSelf(value.getType());
   if (auto argument = dyn_cast<BlockArgument>(value))
-    return loadPoints(input(argument), index().add(rowBase(value), points.column), element, points.mask);
+    return loadPoints(input(argument),
+                      index().add(rowBase(value), points.column), element,
+                      points.mask);
   // What an earlier pass has stored is read back rather than computed again.
-  if (auto stored = resultOf.find(value); stored != resultOf.end() && domain.getPass(value) < points.pass)
-    return loadPoints(output(stored->second), index().add(rowBase(value), points.column), element, points.mask);
+  if (auto stored = resultOf.find(value);
+      stored != resultOf.end() && domain.getPass(value) < points.pass)
+    return loadPoints(output(stored->second),
+                      index().add(rowBase(value), points.column), element,
+                      points.mask);
   Operation *op = value.getDefiningOp();
   if (auto embedding = dyn_cast<EmbeddingOp>(op))
     return gather(embedding, points);
@@ -475,22 +543,27 @@ Value FusedEmitter::computePoint(Value value, Points &points) {
 }
 
 Value FusedEmitter::gather(EmbeddingOp op, Points &points) {
-  Value id = arith::IndexCastOp::create(builder, loc, builder.getIndexType(), rowValue(op.getIds()));
-  Value position = index().add(index().mul(id, domain.getColumns()), points.column);
+  Value id = arith::IndexCastOp::create(builder, loc, builder.getIndexType(),
+                                        rowValue(op.getIds()));
+  Value position =
+      index().add(index().mul(id, domain.getColumns()), points.column);
   Type element = getElementTypeOrSelf(op.getTable().getType());
-  return loadPoints(input(cast<BlockArgument>(op.getTable())), position, element, points.mask);
+  return loadPoints(input(cast<BlockArgument>(op.getTable())), position,
+                    element, points.mask);
 }
 
 Value FusedEmitter::columnNumbers(IotaOp op, Points &points) {
   Type element = getElementTypeOrSelf(op.getType());
-  Value first = arith::IndexCastOp::create(builder, loc, element, points.column);
+  Value first =
+      arith::IndexCastOp::create(builder, loc, element, points.column);
   if (width == 1)
     return first;
   SmallVector<Attribute> steps;
   for (int64_t lane = 0; lane < width; ++lane)
     steps.push_back(builder.getIntegerAttr(element, lane));
   auto type = VectorType::get({width}, element);
-  Value lanes = arith::ConstantOp::create(builder, loc, DenseElementsAttr::get(type, steps));
+  Value lanes = arith::ConstantOp::create(builder, loc,
+                                          DenseElementsAttr::get(type, steps));
   return arith::AddIOp::create(builder, loc, widen(first), lanes);
 }
 
@@ -499,39 +572,46 @@ Value FusedEmitter::tailMask(int64_t count) {
   for (int64_t lane = 0; lane < width; ++lane)
     lanes.push_back(builder.getBoolAttr(lane < count));
   auto type = VectorType::get({width}, builder.getI1Type());
-  return arith::ConstantOp::create(builder, loc, DenseElementsAttr::get(type, lanes));
+  return arith::ConstantOp::create(builder, loc,
+                                   DenseElementsAttr::get(type, lanes));
 }
 
-Value FusedEmitter::loadPoints(Value buffer, Value position, Type element, Value mask) {
+Value FusedEmitter::loadPoints(Value buffer, Value position, Type element,
+                               Value mask) {
   if (width == 1)
     return loadElement(builder, loc, buffer, position, element);
   auto stored = cast<MemRefType>(buffer.getType()).getElementType();
   auto type = VectorType::get({width}, stored);
-  Value zero = arith::ConstantOp::create(builder, loc, builder.getZeroAttr(type));
+  Value zero =
+      arith::ConstantOp::create(builder, loc, builder.getZeroAttr(type));
   Value value;
   if (mask)
-    value = vector::MaskedLoadOp::create(builder, loc, type, buffer, position, mask, zero);
+    value = vector::MaskedLoadOp::create(builder, loc, type, buffer, position,
+                                         mask, zero);
   else
     value = vector::LoadOp::create(builder, loc, type, buffer, position);
   if (!element.isInteger(1))
     return value;
-  return arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ne, value, zero);
+  return arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ne, value,
+                               zero);
 }
 
-void FusedEmitter::storePoints(Value value, Value buffer, Value position, Value mask) {
+void FusedEmitter::storePoints(Value value, Value buffer, Value position,
+                               Value mask) {
   if (width == 1)
     return storeElement(builder, loc, value, buffer, position);
   auto type = cast<VectorType>(value.getType());
   if (type.getElementType().isInteger(1))
-    value = arith::ExtUIOp::create(builder, loc, type.clone(builder.getI8Type()), value);
+    value = arith::ExtUIOp::create(builder, loc,
+                                   type.clone(builder.getI8Type()), value);
   if (mask)
     vector::MaskedStoreOp::create(builder, loc, buffer, position, mask, value);
   else
     vector::StoreOp::create(builder, loc, value, buffer, position);
 }
 
-KernelCode emitFused(ModuleOp module, StringRef symbol, Block &body, const KernelDomain &domain,
-                     const CpuTarget &target) {
+KernelCode emitFused(ModuleOp module, StringRef symbol, Block &body,
+                     const KernelDomain &domain, const CpuTarget &target) {
   return FusedEmitter(module, symbol, body, domain, target).emit();
 }
 

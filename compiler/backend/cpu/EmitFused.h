@@ -7,11 +7,13 @@
 
 namespace kiln::cpu {
 
-/// Writes a kernel of elementwise, broadcast and reduction ops: a loop over rows, with as many vector passes over
-/// each row as reductions along it require. Sums over rows go through partial sums of fixed chunks of rows, which
-/// a second stage adds in order.
-KernelCode emitFused(mlir::ModuleOp module, llvm::StringRef symbol, mlir::Block &body,
-                     const KernelDomain &domain, const CpuTarget &target);
+/// Writes a kernel of elementwise, broadcast and reduction ops: a loop over
+/// rows, with as many vector passes over each row as reductions along it
+/// require. Sums over rows go through partial sums of fixed chunks of rows,
+/// which a second stage adds in order.
+KernelCode emitFused(mlir::ModuleOp module, llvm::StringRef symbol,
+                     mlir::Block &body, const KernelDomain &domain,
+                     const CpuTarget &target);
 
 } // namespace kiln::cpu
 

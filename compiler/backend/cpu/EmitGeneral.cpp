@@ -15,8 +15,8 @@ namespace {
 class GeneralEmitter {
 public:
   GeneralEmitter(ModuleOp module, StringRef symbol, Block &body)
-      : module(module), symbol(symbol.str()), body(body), builder(module.getContext()),
-        loc(module.getLoc()) {}
+      : module(module), symbol(symbol.str()), body(body),
+        builder(module.getContext()), loc(module.getLoc()) {}
 
   LogicalResult emit(Operation *op);
   KernelCode code;
@@ -35,9 +35,12 @@ private:
   Value linearise(ArrayRef<Value> indices, ArrayRef<int64_t> sizes);
   Value buffer(Value value);
   Value load(Value value, Value position) {
-    return loadElement(builder, loc, buffer(value), position, getElementTypeOrSelf(value.getType()));
+    return loadElement(builder, loc, buffer(value), position,
+                       getElementTypeOrSelf(value.getType()));
   }
-  ArrayRef<int64_t> shape(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
+  ArrayRef<int64_t> shape(Value value) {
+    return cast<RankedTensorType>(value.getType()).getShape();
+  }
   IndexBuilder index() { return {builder, loc}; }
 
   ModuleOp module;
@@ -57,13 +60,15 @@ Value GeneralEmitter::buffer(Value value) {
   return stage.getArgument(body.getNumArguments());
 }
 
-void GeneralEmitter::addStage(StringRef name, int64_t items, EmitItem emitItem) {
+void GeneralEmitter::addStage(StringRef name, int64_t items,
+                              EmitItem emitItem) {
   std::string stageSymbol = symbol + name.str();
   stage = createStage(module, stageSymbol, getBufferTypes(body, 0, Type()));
   code.stages.push_back({stageSymbol, items});
   builder.setInsertionPointToStart(&stage.front());
   StageRange range = getRange(stage);
-  auto loop = scf::ForOp::create(builder, loc, range.begin, range.end, index().constant(1));
+  auto loop = scf::ForOp::create(builder, loc, range.begin, range.end,
+                                 index().constant(1));
   builder.setInsertionPointToStart(loop.getBody());
   emitItem(loop.getInductionVar());
   builder.setInsertionPointAfter(loop);
@@ -71,20 +76,23 @@ void GeneralEmitter::addStage(StringRef name, int64_t items, EmitItem emitItem) 
 }
 
 void GeneralEmitter::forRange(int64_t size, EmitItem emitBody) {
-  auto loop = scf::ForOp::create(builder, loc, index().constant(0), index().constant(size), index().constant(1));
+  auto loop = scf::ForOp::create(builder, loc, index().constant(0),
+                                 index().constant(size), index().constant(1));
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(loop.getBody());
   emitBody(loop.getInductionVar());
 }
 
-Value GeneralEmitter::linearise(ArrayRef<Value> indices, ArrayRef<int64_t> sizes) {
+Value GeneralEmitter::linearise(ArrayRef<Value> indices,
+                                ArrayRef<int64_t> sizes) {
   Value position = index().constant(0);
   for (auto [value, size] : llvm::zip_equal(indices, sizes))
     position = index().add(index().mul(position, size), value);
   return position;
 }
 
-// Each element of the result is an item; loops over the dimensions that it lacks combine the points.
+// Each element of the result is an item; loops over the dimensions that it
+// lacks combine the points.
 void GeneralEmitter::emitStructured(Structured op) {
   SmallVector<AffineMap> maps = op.getLoopMaps();
   SmallVector<int64_t> sizes = getLoopSizes(op);
@@ -92,7 +100,8 @@ void GeneralEmitter::emitStructured(Structured op) {
   auto type = cast<RankedTensorType>(result.getType());
   addStage("", type.getNumElements(), [&](Value item) {
     SmallVector<Value> loops(sizes.size());
-    for (auto [position, value] : llvm::enumerate(index().delinearise(item, type.getShape())))
+    for (auto [position, value] :
+         llvm::enumerate(index().delinearise(item, type.getShape())))
       loops[maps.back().getDimPosition(position)] = value;
     SmallVector<unsigned> reduced;
     for (unsigned dim = 0; dim < sizes.size(); ++dim)
@@ -112,11 +121,13 @@ void GeneralEmitter::emitStructured(Structured op) {
       storeElement(builder, loc, emitPoint(), buffer(result), item);
       return;
     }
-    Value total = arith::ConstantOp::create(builder, loc,
-                                            getNeutral(builder, op.getReduction(), type.getElementType()));
+    Value total = arith::ConstantOp::create(
+        builder, loc,
+        getNeutral(builder, op.getReduction(), type.getElementType()));
     SmallVector<scf::ForOp> nest;
     for (unsigned dim : reduced) {
-      nest.push_back(scf::ForOp::create(builder, loc, index().constant(0), index().constant(sizes[dim]),
+      nest.push_back(scf::ForOp::create(builder, loc, index().constant(0),
+                                        index().constant(sizes[dim]),
                                         index().constant(1), total));
       loops[dim] = nest.back().getInductionVar();
       total = nest.back().getRegionIterArgs()[0];
@@ -135,31 +146,38 @@ void GeneralEmitter::emitStructured(Structured op) {
 void GeneralEmitter::emitIota(IotaOp op) {
   addStage("", shape(op.getResult())[0], [&](Value item) {
     Type element = getElementTypeOrSelf(op.getType());
-    storeElement(builder, loc, arith::IndexCastOp::create(builder, loc, element, item), buffer(op.getResult()),
-                 item);
+    storeElement(builder, loc,
+                 arith::IndexCastOp::create(builder, loc, element, item),
+                 buffer(op.getResult()), item);
   });
 }
 
 void GeneralEmitter::emitSlice(SliceOp op) {
   ArrayRef<int64_t> to = shape(op.getResult()), from = shape(op.getOperand());
-  addStage("", cast<RankedTensorType>(op.getType()).getNumElements(), [&](Value item) {
-    SmallVector<Value> indices = index().delinearise(item, to);
-    Value &moved = indices[op.getDimension()];
-    moved = index().add(moved, index().constant(op.getOffset()));
-    storeElement(builder, loc, load(op.getOperand(), linearise(indices, from)), buffer(op.getResult()), item);
-  });
+  addStage("", cast<RankedTensorType>(op.getType()).getNumElements(),
+           [&](Value item) {
+             SmallVector<Value> indices = index().delinearise(item, to);
+             Value &moved = indices[op.getDimension()];
+             moved = index().add(moved, index().constant(op.getOffset()));
+             storeElement(builder, loc,
+                          load(op.getOperand(), linearise(indices, from)),
+                          buffer(op.getResult()), item);
+           });
 }
 
 void GeneralEmitter::emitConcatenate(ConcatenateOp op) {
   ArrayRef<int64_t> to = shape(op.getResult());
   int64_t offset = 0;
   for (auto [number, operand] : llvm::enumerate(op.getOperands())) {
-    addStage("_" + std::to_string(number), cast<RankedTensorType>(operand.getType()).getNumElements(),
+    addStage("_" + std::to_string(number),
+             cast<RankedTensorType>(operand.getType()).getNumElements(),
              [&, operand = operand](Value item) {
-               SmallVector<Value> indices = index().delinearise(item, shape(operand));
+               SmallVector<Value> indices =
+                   index().delinearise(item, shape(operand));
                Value &moved = indices[op.getDimension()];
                moved = index().add(moved, index().constant(offset));
-               storeElement(builder, loc, load(operand, item), buffer(op.getResult()), linearise(indices, to));
+               storeElement(builder, loc, load(operand, item),
+                            buffer(op.getResult()), linearise(indices, to));
              });
     offset += shape(operand)[op.getDimension()];
   }
@@ -167,39 +185,54 @@ void GeneralEmitter::emitConcatenate(ConcatenateOp op) {
 
 void GeneralEmitter::emitEmbedding(EmbeddingOp op) {
   int64_t columns = shape(op.getTable())[1];
-  addStage("", cast<RankedTensorType>(op.getType()).getNumElements(), [&](Value item) {
-    Value id = arith::IndexCastOp::create(builder, loc, builder.getIndexType(),
-                                          load(op.getIds(), index().div(item, columns)));
-    Value position = index().add(index().mul(id, columns), index().rem(item, columns));
-    storeElement(builder, loc, load(op.getTable(), position), buffer(op.getResult()), item);
-  });
+  addStage("", cast<RankedTensorType>(op.getType()).getNumElements(),
+           [&](Value item) {
+             Value id = arith::IndexCastOp::create(
+                 builder, loc, builder.getIndexType(),
+                 load(op.getIds(), index().div(item, columns)));
+             Value position = index().add(index().mul(id, columns),
+                                          index().rem(item, columns));
+             storeElement(builder, loc, load(op.getTable(), position),
+                          buffer(op.getResult()), item);
+           });
 }
 
-// A worker owns columns and walks the ids in order, so that rows that meet are added in one order.
+// A worker owns columns and walks the ids in order, so that rows that meet are
+// added in one order.
 void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
   constexpr int64_t kBlock = 16;
   ArrayRef<int64_t> table = shape(op.getResult());
-  int64_t columns = table[1], ids = cast<RankedTensorType>(op.getIds().getType()).getNumElements();
+  int64_t columns = table[1],
+          ids = cast<RankedTensorType>(op.getIds().getType()).getNumElements();
   Type element = getElementTypeOrSelf(op.getType());
   addStage("_clear", table[0], [&](Value row) {
-    Value zero = arith::ConstantOp::create(builder, loc, builder.getZeroAttr(element));
+    Value zero =
+        arith::ConstantOp::create(builder, loc, builder.getZeroAttr(element));
     forRange(columns, [&](Value column) {
-      storeElement(builder, loc, zero, buffer(op.getResult()), index().add(index().mul(row, columns), column));
+      storeElement(builder, loc, zero, buffer(op.getResult()),
+                   index().add(index().mul(row, columns), column));
     });
   });
   addStage("_add", llvm::divideCeil(columns, kBlock), [&](Value block) {
     Value first = index().mul(block, kBlock);
-    Value last = index().min(index().add(first, index().constant(kBlock)), index().constant(columns));
+    Value last = index().min(index().add(first, index().constant(kBlock)),
+                             index().constant(columns));
     forRange(ids, [&](Value token) {
-      Value id = arith::IndexCastOp::create(builder, loc, builder.getIndexType(), load(op.getIds(), token));
-      Value target = index().mul(id, columns), source = index().mul(token, columns);
-      auto loop = scf::ForOp::create(builder, loc, first, last, index().constant(1));
+      Value id = arith::IndexCastOp::create(
+          builder, loc, builder.getIndexType(), load(op.getIds(), token));
+      Value target = index().mul(id, columns),
+            source = index().mul(token, columns);
+      auto loop =
+          scf::ForOp::create(builder, loc, first, last, index().constant(1));
       OpBuilder::InsertionGuard guard(builder);
       builder.setInsertionPointToStart(loop.getBody());
       Value place = index().add(target, loop.getInductionVar());
-      Value old = loadElement(builder, loc, buffer(op.getResult()), place, element);
-      Value grad = load(op.getGrad(), index().add(source, loop.getInductionVar()));
-      storeElement(builder, loc, arith::AddFOp::create(builder, loc, old, grad), buffer(op.getResult()), place);
+      Value old =
+          loadElement(builder, loc, buffer(op.getResult()), place, element);
+      Value grad =
+          load(op.getGrad(), index().add(source, loop.getInductionVar()));
+      storeElement(builder, loc, arith::AddFOp::create(builder, loc, old, grad),
+                   buffer(op.getResult()), place);
     });
   });
 }
@@ -210,12 +243,16 @@ LogicalResult GeneralEmitter::emit(Operation *op) {
       .Case([&](SliceOp op) { return emitSlice(op), success(); })
       .Case([&](ConcatenateOp op) { return emitConcatenate(op), success(); })
       .Case([&](EmbeddingOp op) { return emitEmbedding(op), success(); })
-      .Case([&](EmbeddingGradOp op) { return emitEmbeddingGrad(op), success(); })
+      .Case(
+          [&](EmbeddingGradOp op) { return emitEmbeddingGrad(op), success(); })
       .Case([&](Structured op) { return emitStructured(op), success(); })
-      .Default([](Operation *op) { return op->emitOpError("has no code generator for the CPU"); });
+      .Default([](Operation *op) {
+        return op->emitOpError("has no code generator for the CPU");
+      });
 }
 
-FailureOr<KernelCode> emitGeneral(ModuleOp module, StringRef symbol, Block &body) {
+FailureOr<KernelCode> emitGeneral(ModuleOp module, StringRef symbol,
+                                  Block &body) {
   GeneralEmitter emitter(module, symbol, body);
   if (failed(emitter.emit(&body.front())))
     return failure();

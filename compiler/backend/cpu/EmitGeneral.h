@@ -6,9 +6,11 @@
 
 namespace kiln::cpu {
 
-/// Writes a kernel of one op as plain loops over scalars: what runs where no faster form applies, and what the
-/// reference is made of. `body` holds the op and its yield.
-mlir::FailureOr<KernelCode> emitGeneral(mlir::ModuleOp module, llvm::StringRef symbol, mlir::Block &body);
+/// Writes a kernel of one op as plain loops over scalars: what runs where no
+/// faster form applies, and what the reference is made of. `body` holds the op
+/// and its yield.
+mlir::FailureOr<KernelCode>
+emitGeneral(mlir::ModuleOp module, llvm::StringRef symbol, mlir::Block &body);
 
 } // namespace kiln::cpu
 

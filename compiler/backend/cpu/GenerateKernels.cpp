@@ -23,11 +23,14 @@ namespace kiln::cpu {
 // Which emitter serves a kernel
 //===----------------------------------------------------------------------===//
 
-static std::optional<KernelCode> emitContraction(ModuleOp module, StringRef symbol, ContractOp op,
+static std::optional<KernelCode> emitContraction(ModuleOp module,
+                                                 StringRef symbol,
+                                                 ContractOp op,
                                                  const CpuTarget &target) {
   std::optional<MatrixProduct> product = asMatrixProduct(op);
   auto body = op->getBlock();
-  bool isDirect = body->getNumArguments() == 2 && op.getLhs() == body->getArgument(0) &&
+  bool isDirect = body->getNumArguments() == 2 &&
+                  op.getLhs() == body->getArgument(0) &&
                   op.getRhs() == body->getArgument(1);
   if (!product || !isDirect)
     return std::nullopt;
@@ -44,22 +47,34 @@ static std::optional<KernelCode> emitContraction(ModuleOp module, StringRef symb
   return emitGemm(module, symbol, shape, target);
 }
 
-static AttentionShape getShape(RankedTensorType packed, bool isCausal, double scale) {
+static AttentionShape getShape(RankedTensorType packed, bool isCausal,
+                               double scale) {
   ArrayRef<int64_t> sizes = packed.getShape();
-  return {sizes[0], sizes[1], sizes[3], sizes[4], isCausal, scale, packed.getElementType()};
+  return {sizes[0],
+          sizes[1],
+          sizes[3],
+          sizes[4],
+          isCausal,
+          scale,
+          packed.getElementType()};
 }
 
 // An op that is a kernel by itself and has an emitter of its own.
-static std::optional<KernelCode> emitWhole(ModuleOp module, StringRef symbol, Operation *op,
+static std::optional<KernelCode> emitWhole(ModuleOp module, StringRef symbol,
+                                           Operation *op,
                                            const CpuTarget &target) {
   return llvm::TypeSwitch<Operation *, std::optional<KernelCode>>(op)
-      .Case([&](ContractOp op) { return emitContraction(module, symbol, op, target); })
+      .Case([&](ContractOp op) {
+        return emitContraction(module, symbol, op, target);
+      })
       .Case([&](AttentionOp op) {
-        auto shape = getShape(tensorType(op.getPacked()), op.getCausal(), op.getScale().convertToDouble());
+        auto shape = getShape(tensorType(op.getPacked()), op.getCausal(),
+                              op.getScale().convertToDouble());
         return emitAttention(module, symbol, shape, target);
       })
       .Case([&](AttentionGradOp op) {
-        auto shape = getShape(tensorType(op.getPacked()), op.getCausal(), op.getScale().convertToDouble());
+        auto shape = getShape(tensorType(op.getPacked()), op.getCausal(),
+                              op.getScale().convertToDouble());
         return emitAttentionGradient(module, symbol, shape, target);
       })
       .Case([&](HeadLossOp op) {
@@ -75,7 +90,8 @@ static std::optional<KernelCode> emitWhole(ModuleOp module, StringRef symbol, Op
       .Default([](Operation *) { return std::nullopt; });
 }
 
-static FailureOr<KernelCode> emitKernel(ModuleOp module, exec::KernelOp kernel, const GenerateOptions &options) {
+static FailureOr<KernelCode> emitKernel(ModuleOp module, exec::KernelOp kernel,
+                                        const GenerateOptions &options) {
   Block &body = kernel.getBody().front();
   StringRef symbol = kernel.getSymName();
   SmallVector<Operation *> ops;
@@ -104,8 +120,10 @@ struct Result {
 };
 } // namespace
 
-static void generateOne(exec::KernelOp kernel, const GenerateOptions &options, Result &result) {
-  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(kernel.getContext()));
+static void generateOne(exec::KernelOp kernel, const GenerateOptions &options,
+                        Result &result) {
+  OwningOpRef<ModuleOp> module =
+      ModuleOp::create(UnknownLoc::get(kernel.getContext()));
   FailureOr<KernelCode> code = emitKernel(*module, kernel, options);
   if (failed(code))
     return;
@@ -113,15 +131,18 @@ static void generateOne(exec::KernelOp kernel, const GenerateOptions &options, R
     kernel.emitError("the code generator made invalid code");
     return;
   }
-  FailureOr<std::string> object = compileObject(*module, options.target, options.isReference);
+  FailureOr<std::string> object =
+      compileObject(*module, options.target, options.isReference);
   if (failed(object))
     return;
   result = {std::move(*code), std::move(*object), true};
 }
 
-// Kernels are independent of each other: as many threads as workers take the next one from a counter. Results are
-// kept by number, so that the order of finishing does not show in the artifact.
-static std::vector<Result> generateAll(ArrayRef<exec::KernelOp> kernels, const GenerateOptions &options) {
+// Kernels are independent of each other: as many threads as workers take the
+// next one from a counter. Results are kept by number, so that the order of
+// finishing does not show in the artifact.
+static std::vector<Result> generateAll(ArrayRef<exec::KernelOp> kernels,
+                                       const GenerateOptions &options) {
   std::vector<Result> results(kernels.size());
   std::atomic<size_t> next = 0;
   auto work = [&] {
@@ -129,7 +150,8 @@ static std::vector<Result> generateAll(ArrayRef<exec::KernelOp> kernels, const G
       generateOne(kernels[index], options, results[index]);
   };
   std::vector<std::thread> threads;
-  for (int64_t extra = 1; extra < std::min<int64_t>(options.workers, 8); ++extra)
+  for (int64_t extra = 1; extra < std::min<int64_t>(options.workers, 8);
+       ++extra)
     threads.emplace_back(work);
   work();
   for (std::thread &thread : threads)
@@ -137,7 +159,8 @@ static std::vector<Result> generateAll(ArrayRef<exec::KernelOp> kernels, const G
   return results;
 }
 
-static void record(exec::KernelOp kernel, const KernelCode &code, int64_t workers) {
+static void record(exec::KernelOp kernel, const KernelCode &code,
+                   int64_t workers) {
   OpBuilder builder(kernel);
   SmallVector<StringRef> symbols;
   SmallVector<int64_t> items;
@@ -147,18 +170,23 @@ static void record(exec::KernelOp kernel, const KernelCode &code, int64_t worker
   }
   kernel.setStagesAttr(builder.getStrArrayAttr(symbols));
   kernel.setItems(items);
-  kernel.setScratchBytes(code.sharedScratchBytes + code.scratchBytesPerWorker * workers);
+  kernel.setScratchBytes(code.sharedScratchBytes +
+                         code.scratchBytesPerWorker * workers);
 }
 
-static void addScratch(exec::LaunchOp launch, exec::KernelOp kernel, SymbolTable &symbols, unsigned number) {
+static void addScratch(exec::LaunchOp launch, exec::KernelOp kernel,
+                       SymbolTable &symbols, unsigned number) {
   if (kernel.getScratchBytes() == 0)
     return;
   OpBuilder builder(launch);
   SmallVector<Attribute> names(launch.getBuffers().getValue());
-  SmallVector<int64_t> offsets(launch.getOffsets()), strides(launch.getStrides());
-  OpBuilder declarations = OpBuilder::atBlockEnd(launch->getParentOfType<ModuleOp>().getBody());
-  auto buffer = exec::BufferOp::create(declarations, launch.getLoc(), "scratch." + std::to_string(number),
-                                       kernel.getScratchBytes(), exec::BufferKind::scratch, false, nullptr);
+  SmallVector<int64_t> offsets(launch.getOffsets()),
+      strides(launch.getStrides());
+  OpBuilder declarations =
+      OpBuilder::atBlockEnd(launch->getParentOfType<ModuleOp>().getBody());
+  auto buffer = exec::BufferOp::create(
+      declarations, launch.getLoc(), "scratch." + std::to_string(number),
+      kernel.getScratchBytes(), exec::BufferKind::scratch, false, nullptr);
   symbols.insert(buffer);
   names.push_back(FlatSymbolRefAttr::get(buffer));
   offsets.push_back(0);
@@ -168,7 +196,8 @@ static void addScratch(exec::LaunchOp launch, exec::KernelOp kernel, SymbolTable
   launch.setStrides(strides);
 }
 
-FailureOr<std::string> generateKernels(ModuleOp module, const GenerateOptions &options) {
+FailureOr<std::string> generateKernels(ModuleOp module,
+                                       const GenerateOptions &options) {
   loadLoweringDialects(*module.getContext());
   SmallVector<exec::KernelOp> kernels(module.getOps<exec::KernelOp>());
   std::vector<Result> results = generateAll(kernels, options);
@@ -184,7 +213,8 @@ FailureOr<std::string> generateKernels(ModuleOp module, const GenerateOptions &o
   SymbolTable symbols(module);
   unsigned number = 0;
   module.walk([&](exec::LaunchOp launch) {
-    addScratch(launch, kernels[numbers.lookup(launch.getKernel())], symbols, number++);
+    addScratch(launch, kernels[numbers.lookup(launch.getKernel())], symbols,
+               number++);
   });
   std::string error;
   FailureOr<std::string> library = linkObjects(objects, error);

@@ -16,9 +16,11 @@ struct GenerateOptions {
   bool isReference = false; ///< Plain loops and libm, one op at a time.
 };
 
-/// Generates code for every exec.kernel of the module, records its stages and scratch, gives each launch a scratch
-/// buffer where needed, and returns a shared object with all stages.
-mlir::FailureOr<std::string> generateKernels(mlir::ModuleOp module, const GenerateOptions &options);
+/// Generates code for every exec.kernel of the module, records its stages and
+/// scratch, gives each launch a scratch buffer where needed, and returns a
+/// shared object with all stages.
+mlir::FailureOr<std::string> generateKernels(mlir::ModuleOp module,
+                                             const GenerateOptions &options);
 
 } // namespace kiln::cpu
 

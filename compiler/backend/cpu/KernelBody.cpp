@@ -18,7 +18,8 @@ MemRefType getBufferType(Type type) {
   return MemRefType::get({tensor.getNumElements()}, element);
 }
 
-SmallVector<Type> getBufferTypes(Block &body, int64_t scratchElements, Type scratchElement) {
+SmallVector<Type> getBufferTypes(Block &body, int64_t scratchElements,
+                                 Type scratchElement) {
   SmallVector<Type> types;
   for (Type type : body.getArgumentTypes())
     types.push_back(getBufferType(type));
@@ -42,13 +43,15 @@ Value IndexBuilder::div(Value a, int64_t b) const {
   return b == 1 ? a : builder.createOrFold<arith::DivUIOp>(loc, a, constant(b));
 }
 Value IndexBuilder::rem(Value a, int64_t b) const {
-  return b == 1 ? constant(0) : builder.createOrFold<arith::RemUIOp>(loc, a, constant(b));
+  return b == 1 ? constant(0)
+                : builder.createOrFold<arith::RemUIOp>(loc, a, constant(b));
 }
 Value IndexBuilder::min(Value a, Value b) const {
   return builder.createOrFold<arith::MinUIOp>(loc, a, b);
 }
 
-SmallVector<Value> IndexBuilder::delinearise(Value position, ArrayRef<int64_t> sizes) const {
+SmallVector<Value> IndexBuilder::delinearise(Value position,
+                                             ArrayRef<int64_t> sizes) const {
   SmallVector<Value> indices(sizes.size());
   for (size_t index = sizes.size(); index-- > 0;) {
     indices[index] = index == 0 ? position : rem(position, sizes[index]);
@@ -58,15 +61,19 @@ SmallVector<Value> IndexBuilder::delinearise(Value position, ArrayRef<int64_t> s
   return indices;
 }
 
-Value loadElement(OpBuilder &builder, Location loc, Value buffer, Value position, Type elementType) {
+Value loadElement(OpBuilder &builder, Location loc, Value buffer,
+                  Value position, Type elementType) {
   Value value = memref::LoadOp::create(builder, loc, buffer, position);
   if (!elementType.isInteger(1))
     return value;
-  Value zero = arith::ConstantOp::create(builder, loc, builder.getI8IntegerAttr(0));
-  return arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ne, value, zero);
+  Value zero =
+      arith::ConstantOp::create(builder, loc, builder.getI8IntegerAttr(0));
+  return arith::CmpIOp::create(builder, loc, arith::CmpIPredicate::ne, value,
+                               zero);
 }
 
-void storeElement(OpBuilder &builder, Location loc, Value value, Value buffer, Value position) {
+void storeElement(OpBuilder &builder, Location loc, Value value, Value buffer,
+                  Value position) {
   if (value.getType().isInteger(1))
     value = arith::ExtUIOp::create(builder, loc, builder.getI8Type(), value);
   memref::StoreOp::create(builder, loc, value, buffer, position);
@@ -74,14 +81,17 @@ void storeElement(OpBuilder &builder, Location loc, Value value, Value buffer, V
 
 TypedAttr getNeutral(OpBuilder &builder, Reduction reduction, Type type) {
   auto element = cast<FloatType>(getElementTypeOrSelf(type));
-  double value = reduction == Reduction::max ? -std::numeric_limits<double>::infinity() : 0.0;
+  double value = reduction == Reduction::max
+                     ? -std::numeric_limits<double>::infinity()
+                     : 0.0;
   TypedAttr scalar = builder.getFloatAttr(element, value);
   if (auto vector = dyn_cast<VectorType>(type))
     return DenseElementsAttr::get(vector, Attribute(scalar));
   return scalar;
 }
 
-Value combine(OpBuilder &builder, Location loc, Reduction reduction, Value a, Value b) {
+Value combine(OpBuilder &builder, Location loc, Reduction reduction, Value a,
+              Value b) {
   if (reduction == Reduction::max)
     return arith::MaximumFOp::create(builder, loc, a, b);
   return arith::AddFOp::create(builder, loc, a, b);

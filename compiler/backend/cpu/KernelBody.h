@@ -13,7 +13,8 @@ namespace kiln::cpu {
 mlir::MemRefType getBufferType(mlir::Type tensor);
 
 /// Buffers of a kernel with this body: inputs, outputs, and scratch if any.
-llvm::SmallVector<mlir::Type> getBufferTypes(mlir::Block &body, int64_t scratchElements,
+llvm::SmallVector<mlir::Type> getBufferTypes(mlir::Block &body,
+                                             int64_t scratchElements,
                                              mlir::Type scratchElement);
 
 /// Writes index arithmetic; folds constants.
@@ -28,20 +29,21 @@ struct IndexBuilder {
   mlir::Value rem(mlir::Value a, int64_t b) const;
   mlir::Value min(mlir::Value a, mlir::Value b) const;
   /// Splits a row-major position into indices of the given sizes.
-  llvm::SmallVector<mlir::Value> delinearise(mlir::Value position,
-                                             llvm::ArrayRef<int64_t> sizes) const;
+  llvm::SmallVector<mlir::Value>
+  delinearise(mlir::Value position, llvm::ArrayRef<int64_t> sizes) const;
 };
 
 /// Loads or stores one element; truth values are bytes in memory.
-mlir::Value loadElement(mlir::OpBuilder &, mlir::Location, mlir::Value buffer, mlir::Value position,
-                        mlir::Type elementType);
-void storeElement(mlir::OpBuilder &, mlir::Location, mlir::Value value, mlir::Value buffer,
-                  mlir::Value position);
+mlir::Value loadElement(mlir::OpBuilder &, mlir::Location, mlir::Value buffer,
+                        mlir::Value position, mlir::Type elementType);
+void storeElement(mlir::OpBuilder &, mlir::Location, mlir::Value value,
+                  mlir::Value buffer, mlir::Value position);
 
 /// The value that leaves another unchanged when combined by `reduction`.
-mlir::TypedAttr getNeutral(mlir::OpBuilder &, Reduction reduction, mlir::Type type);
-mlir::Value combine(mlir::OpBuilder &, mlir::Location, Reduction reduction, mlir::Value a,
-                    mlir::Value b);
+mlir::TypedAttr getNeutral(mlir::OpBuilder &, Reduction reduction,
+                           mlir::Type type);
+mlir::Value combine(mlir::OpBuilder &, mlir::Location, Reduction reduction,
+                    mlir::Value a, mlir::Value b);
 
 } // namespace kiln::cpu
 
