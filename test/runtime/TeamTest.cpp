@@ -52,11 +52,11 @@ TEST(Team, NobodyPassesAMeetingEarly) {
     auto body = [&](Worker worker) {
       for (int round = 1; round <= 4000; ++round) {
         rounds[worker.index] = round;
-        team->meet();
+        team->meet(worker);
         bool isEarly = rounds[(worker.index + 1) % worker.count] != round;
         if (isEarly)
           __atomic_fetch_add(&early, 1, __ATOMIC_RELAXED);
-        team->meet();
+        team->meet(worker);
       }
     };
     team->run(body);
@@ -77,7 +77,7 @@ TEST(Team, SharesTileTheItems) {
             for (int64_t i = begin; i < end; ++i)
               ++calls[static_cast<size_t>(i)];
           });
-          team->meet();
+          team->meet(worker);
         }
       };
       team->run(body);
@@ -102,7 +102,7 @@ TEST(Team, ResultsDoNotDependOnTheNumberOfWorkers) {
                i < static_cast<size_t>(end); ++i)
             to[i] = from[i] * 31 + from[items - 1 - i];
         });
-        team->meet();
+        team->meet(worker);
       }
     };
     team->run(body);

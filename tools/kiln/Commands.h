@@ -27,6 +27,8 @@ struct RunOptions {
   std::string losses;
   std::optional<uint64_t> steps;
   bool isProfiled = false;
+  /// What the profile compares with; measured where not given.
+  std::optional<double> peakGflops, peakGbs;
 };
 
 /// Each returns the exit code and has printed what went wrong.

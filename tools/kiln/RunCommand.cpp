@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/Session.h"
 #include "tools/kiln/Commands.h"
+#include "tools/kiln/Roofline.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -17,10 +18,11 @@ struct LabelTotal {
   double bytes = 0;
 };
 
+using Row = std::pair<std::string, LabelTotal>;
+
 /// Commands of one label together, the slowest first.
-void printProfile(const Session &session, uint64_t steps) {
+std::vector<Row> collectRows(const Session &session) {
   std::map<std::string, LabelTotal> totals;
-  double all = 0;
   for (const artifact::Program *program : *session.index().programs())
     for (const cpu::CommandProfile &command :
          session.profile(program->name()->string_view())) {
@@ -29,24 +31,60 @@ void printProfile(const Session &session, uint64_t steps) {
       total.runs += command.runs;
       total.flops += double(command.flops) * double(command.runs);
       total.bytes += double(command.bytes) * double(command.runs);
-      all += command.seconds;
     }
-  std::vector<std::pair<std::string, LabelTotal>> rows(totals.begin(),
-                                                       totals.end());
-  std::sort(rows.begin(), rows.end(), [](const auto &a, const auto &b) {
+  std::vector<Row> rows(totals.begin(), totals.end());
+  std::sort(rows.begin(), rows.end(), [](const Row &a, const Row &b) {
     return a.second.seconds > b.second.seconds;
   });
-  printf("\n%-40s %9s %11s %7s %9s %8s\n", "kernel", "runs/step", "ms/step",
-         "share", "GFLOP/s", "GB/s");
-  double stepCount = steps ? double(steps) : 1;
+  return rows;
+}
+
+void printRow(const char *label, const LabelTotal &total, double all,
+              double steps, const Roofline &roofline) {
+  double seconds = std::max(total.seconds, 1e-12);
+  printf("%-36s %9.1f %9.3f %6.1f%% %8.1f %7.1f", label,
+         double(total.runs) / steps, total.seconds / steps * 1e3,
+         100 * total.seconds / std::max(all, 1e-12),
+         total.flops / seconds * 1e-9, total.bytes / seconds * 1e-9);
+  if (total.flops > 0 || total.bytes > 0)
+    printf(" %8.0f%%",
+           100 * roofline.seconds(total.flops, total.bytes) / seconds);
+  printf("\n");
+}
+
+void printProfile(const Session &session, uint64_t steps,
+                  const Roofline &roofline) {
+  std::vector<Row> rows = collectRows(session);
+  LabelTotal all;
   for (const auto &[label, total] : rows) {
-    double seconds = std::max(total.seconds, 1e-12);
-    printf("%-40s %9.1f %11.3f %6.1f%% %9.1f %8.1f\n", label.c_str(),
-           double(total.runs) / stepCount, total.seconds / stepCount * 1e3,
-           100 * total.seconds / std::max(all, 1e-12),
-           total.flops / seconds * 1e-9, total.bytes / seconds * 1e-9);
+    all.seconds += total.seconds;
+    all.runs += total.runs;
+    all.flops += total.flops;
+    all.bytes += total.bytes;
   }
-  printf("%-40s %9s %11.3f\n", "all", "", all / stepCount * 1e3);
+  printf("\n%-36s %9s %9s %7s %8s %7s %9s\n", "kernel", "runs/step", "ms/step",
+         "share", "GFLOP/s", "GB/s", "roofline");
+  double stepCount = steps ? double(steps) : 1;
+  for (const auto &[label, total] : rows)
+    printRow(label.c_str(), total, all.seconds, stepCount, roofline);
+  printRow("all", all, all.seconds, stepCount, roofline);
+  printf("roofline: least time at %.1f GFLOP/s and %.1f GB/s on %u threads, "
+         "over time taken; above 100%% where data lie in caches\n",
+         roofline.gflops, roofline.gbs, session.workers());
+}
+
+/// What was given, and the rest by measuring.
+Expected<Roofline> findRoofline(const RunOptions &options, unsigned workers) {
+  Roofline roofline{options.peakGflops.value_or(0),
+                    options.peakGbs.value_or(0)};
+  if (options.peakGflops && options.peakGbs)
+    return roofline;
+  Expected<Roofline> measured = measureRoofline(workers);
+  if (!measured.ok())
+    return measured;
+  roofline.gflops = options.peakGflops.value_or(measured->gflops);
+  roofline.gbs = options.peakGbs.value_or(measured->gbs);
+  return roofline;
 }
 
 int fail(const Status &status) {
@@ -67,6 +105,11 @@ int runRunCommand(const RunOptions &options) {
     printError(options.artifact + ": holds no training program");
     return static_cast<int>(Code::inputRejected);
   }
+  Expected<Roofline> roofline = Roofline{0, 0};
+  if (options.isProfiled)
+    roofline = findRoofline(options, session->workers());
+  if (!roofline.ok())
+    return fail(roofline.status());
   if (Status status = session->reserve(); !status.ok())
     return fail(status);
   if (Status status = session->initialise(training->seed()); !status.ok())
@@ -84,7 +127,7 @@ int runRunCommand(const RunOptions &options) {
            double(report.samples) / std::max(report.seconds, 1e-9),
            report.loss);
   if (options.isProfiled)
-    printProfile(*session, report.steps);
+    printProfile(*session, report.steps, *roofline);
   fflush(stdout);
   return status.ok() ? 0 : fail(status);
 }

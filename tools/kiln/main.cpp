@@ -84,6 +84,13 @@ private:
   void addRunOptions(CLI::App *verb) {
     verb->add_flag("--profile", runOptions.isProfiled,
                    "time every kernel and print a table");
+    verb->add_option("--peak-gflops", runOptions.peakGflops,
+                     "f32 peak that the profile compares with; else measured")
+        ->check(CLI::PositiveNumber);
+    verb->add_option("--peak-gbs", runOptions.peakGbs,
+                     "memory bandwidth that the profile compares with; else "
+                     "measured")
+        ->check(CLI::PositiveNumber);
     verb->add_option("--losses", runOptions.losses,
                      "file that gets one line per step");
     verb->add_option("--steps", steps, "stop after this many steps")

@@ -160,7 +160,7 @@ void Executor::walkPhase(Team &team, Worker worker, const Phase &phase) {
           runMove(worker, step, repetition);
       }
       if (step.meetsAfter)
-        team.meet();
+        team.meet(worker);
       if (isTimed) {
         profile->seconds += stopwatch.lap();
         profile->runs += step.endsCommand;

@@ -25,13 +25,6 @@ constexpr size_t stackBytes = size_t{8} << 20;
 /// waits end sooner, on a busy one longer looking only steals time.
 constexpr std::chrono::nanoseconds lookTime = std::chrono::microseconds(50);
 
-unsigned usableCores() {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof(set), &set) != 0)
-    return 1;
-  return static_cast<unsigned>(CPU_COUNT(&set));
-}
-
 /// How many times a gate can be looked at in `lookTime`; a pause takes 5 ns on
 /// one processor and 50 on another.
 unsigned countLooks() {
@@ -90,11 +83,9 @@ Expected<std::unique_ptr<Team>> Team::start(unsigned workers) {
   return team;
 }
 
-// Where workers outnumber cores, the one that is waited for may need this very
-// core.
 Team::Team(unsigned workers)
-    : workers_(workers), looks_(workers > usableCores() ? 0 : countLooks()),
-      taken_(workers) {
+    : workers_(workers), looks_(countLooks()), taken_(workers),
+      cores_(workers) {
   seats_.reserve(workers - 1); // Threads keep their seat's address.
   threads_.reserve(workers - 1);
 }
@@ -139,11 +130,11 @@ void *Team::serveThread(void *data) {
 
 void Team::serve(int64_t index) {
   for (uint64_t runs = 0;; ++runs) {
-    run_.pass(runs, looks_);
+    run_.pass(runs, chooseLooks(index));
     if (!function_)
       return;
     function_(data_, {index, workers_});
-    meet();
+    meet({index, workers_});
   }
 }
 
@@ -152,14 +143,29 @@ void Team::enter(Function function, void *data) {
   data_ = data;
   run_.open();
   function(data, {0, workers_});
-  meet();
+  meet({0, workers_});
 }
 
-void Team::meet() {
+// The scheduler of a busy machine often puts two workers on one core. Looking
+// then only keeps the other from coming: steps took twice as long.
+unsigned Team::chooseLooks(int64_t index) {
+  int core = ::sched_getcpu();
+  bool isShared = false;
+  for (int64_t i = 0; i < workers_; ++i)
+    isShared |= i != index && cores_[static_cast<size_t>(i)].load(
+                                  std::memory_order_relaxed) == core;
+  // Rarely changes, and then all can keep reading it from their caches.
+  std::atomic<int> &mine = cores_[static_cast<size_t>(index)];
+  if (mine.load(std::memory_order_relaxed) != core)
+    mine.store(core, std::memory_order_relaxed);
+  return isShared ? 0 : looks_;
+}
+
+void Team::meet(Worker worker) {
   // Cannot change before this worker has arrived.
   uint64_t meeting = meeting_.value();
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 != workers_)
-    return meeting_.pass(meeting, looks_);
+    return meeting_.pass(meeting, chooseLooks(worker.index));
   arrived_.store(0, std::memory_order_relaxed);
   meeting_.open();
 }

@@ -60,9 +60,9 @@ public:
         &body);
   }
 
-  /// Inside `run`: returns when all workers have come here, and with it all
-  /// that they wrote.
-  void meet();
+  /// Inside `run`: returns when all workers have come here; what they wrote
+  /// before can be read then.
+  void meet(Worker worker);
 
   /// Inside `run`, on every worker: calls body(begin, end) for pieces that tile
   /// [0, items). A worker takes the pieces of its own share, which it also has
@@ -111,14 +111,17 @@ private:
   void enter(Function function, void *data);
   void serve(int64_t index);
   static void *serveThread(void *seat);
+  /// How long this worker should look before it sleeps.
+  unsigned chooseLooks(int64_t index);
   /// The next piece of the owner's share, or `pieces` if none is left.
   int64_t take(int64_t owner, uint64_t meeting);
 
   int64_t workers_;
-  unsigned looks_; // Before a worker that waits goes to sleep.
+  unsigned looks_;
   std::vector<Seat> seats_;
   std::vector<pthread_t> threads_;
   std::vector<Taken> taken_;
+  std::vector<std::atomic<int>> cores_; // Where each worker last waited.
 
   Function function_ = nullptr; // Null tells the threads to end.
   void *data_ = nullptr;
