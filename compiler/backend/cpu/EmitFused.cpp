@@ -102,7 +102,8 @@ void FusedEmitter::emitFlat() {
   int64_t main = columns / width * width;
   startStage("", llvm::divideCeil(columns, block));
   StageRange range = getRange(stage);
-  rowIndices.clear();
+  // The only row may still be numbered, by dimensions of size 1.
+  rowIndices.assign(domain.getSplit(), index().constant(0));
   passReductions.clear();
   prepareRow();
   Value begin = index().mul(range.begin, block);
