@@ -13,8 +13,9 @@
 
 namespace kiln::cpu {
 
-/// One parallel pass of a kernel: `symbol` is called once per worker with a
-/// contiguous share [begin, end) of `items`; all workers meet before the next.
+/// One parallel pass of a kernel: `symbol` is called with contiguous parts
+/// [begin, end) of `items` that tile them, perhaps several on one worker; all
+/// workers meet before the next.
 struct KernelStage {
   std::string symbol;
   int64_t items = 0;
