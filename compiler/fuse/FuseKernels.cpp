@@ -66,7 +66,8 @@ namespace {
 struct Group {
   SmallVector<Operation *> ops; // In program order.
   bool isOpen = true;           // Whether others may join.
-  unsigned first = 0, last = 0; // Positions in the block.
+  unsigned last = 0;            // Position of its last op in the block.
+  unsigned rank = 0;            // Less than that of every group that reads it.
 };
 
 class Grouping {
@@ -78,18 +79,21 @@ public:
 
 private:
   using Edges = DenseMap<Group *, llvm::SetVector<Group *>>;
+  using Readers = llvm::SmallPtrSet<Group *, 16>;
   Edges findEdges(bool withVariables);
   SmallVector<Group *> sort(Edges edges);
   bool joinReaders(Operation *op);
   bool joinSiblings(Value value);
   bool tryJoin(Group *writer, Group *reader);
-  bool hasDetour(Group *from, Group *to);
+  std::optional<Readers> findReadersBefore(Group *from, Group *to);
+  void mergeRanks(Group *from, Group *to, const Readers &readers);
   void visitReaders(Group *group, llvm::function_ref<void(Group *)> visit);
 
   Block &block;
   bool fuse;
   bool joinsUnusual = false; // See hasUnusualRows.
   std::vector<std::unique_ptr<Group>> groups;
+  SmallVector<Group *> ranked; // By rank.
   DenseMap<Operation *, Group *> groupOf;
   DenseMap<Operation *, unsigned> positions;
 };
@@ -103,7 +107,8 @@ Grouping::Grouping(Block &block, bool fuse) : block(block), fuse(fuse) {
     Group &group = *groups.back();
     group.ops = {&op};
     group.isOpen = fuse && isLaunched(&op) && isFusable(&op);
-    group.first = group.last = position;
+    group.last = group.rank = position;
+    ranked.push_back(&group);
     groupOf[&op] = &group;
     positions[&op] = position++;
   }
@@ -118,25 +123,41 @@ void Grouping::visitReaders(Group *group,
   }
 }
 
-// Whether `to` depends on `from` through another group: fusing the two would
+// The groups of lower rank than `to` that need something `from` makes, or none
+// at all if `to` needs one of them in turn: fusing `from` and `to` would then
 // close a cycle.
-bool Grouping::hasDetour(Group *from, Group *to) {
-  SmallVector<Group *> work;
-  llvm::SmallPtrSet<Group *, 16> seen;
-  visitReaders(from, [&](Group *reader) {
-    if (reader != to && reader->first <= to->last && seen.insert(reader).second)
-      work.push_back(reader);
-  });
-  while (!work.empty()) {
+std::optional<Grouping::Readers> Grouping::findReadersBefore(Group *from,
+                                                             Group *to) {
+  SmallVector<Group *> work = {from};
+  Readers seen;
+  bool hasDetour = false;
+  while (!work.empty() && !hasDetour) {
     Group *group = work.pop_back_val();
-    if (group == to)
-      return true;
     visitReaders(group, [&](Group *reader) {
-      if (reader->first <= to->last && seen.insert(reader).second)
+      hasDetour |= reader == to && group != from;
+      if (reader->rank < to->rank && seen.insert(reader).second)
         work.push_back(reader);
     });
   }
-  return false;
+  if (hasDetour)
+    return std::nullopt;
+  return seen;
+}
+
+// The one group takes its place before those that read it; the groups between
+// the two that do not read it move before it.
+void Grouping::mergeRanks(Group *from, Group *to, const Readers &readers) {
+  unsigned begin = from->rank, end = to->rank + 1;
+  SmallVector<Group *> before, after;
+  for (Group *group : ArrayRef(ranked).slice(begin, end - begin))
+    if (group != from && group != to)
+      (readers.contains(group) ? after : before).push_back(group);
+  before.append({from, to});
+  before.append(after);
+  for (auto [index, group] : llvm::enumerate(before)) {
+    ranked[begin + index] = group;
+    group->rank = begin + index;
+  }
 }
 
 static bool isScalar(Group *group) {
@@ -191,13 +212,17 @@ bool Grouping::tryJoin(Group *writer, Group *reader) {
   llvm::sort(together, [&](Operation *a, Operation *b) {
     return positions[a] < positions[b];
   });
-  if (!KernelDomain::analyse(together) || hasDetour(writer, reader) ||
-      hasDetour(reader, writer))
+  if (!KernelDomain::analyse(together))
     return false;
+  Group *earlier = writer->rank < reader->rank ? writer : reader;
+  Group *later = earlier == writer ? reader : writer;
+  auto readersBetween = findReadersBefore(earlier, later);
+  if (!readersBetween)
+    return false;
+  mergeRanks(earlier, later, *readersBetween);
   for (Operation *op : reader->ops)
     groupOf[op] = writer;
   writer->ops = together;
-  writer->first = std::min(writer->first, reader->first);
   writer->last = std::max(writer->last, reader->last);
   reader->ops.clear();
   return true;
