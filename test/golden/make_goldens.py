@@ -3,7 +3,7 @@
 """Computes the golden losses with PyTorch and writes <case>.json beside this file, for the cases named or for all.
 
 Nothing here comes from Kiln: the models are written again from their definition, and so are the initial weights and the
-order of samples, which docs/architecture.md gives as functions of seed, name and index. Needs torch and numpy.
+order of samples, which are functions of seed, name and index. Needs torch and numpy.
 """
 
 import json

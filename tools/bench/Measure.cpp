@@ -72,7 +72,7 @@ multiplyTile(const float *a, const float *b, float *c) {
     const auto *line = reinterpret_cast<const Vector *>(b + k * 2 * lanes);
     Vector left = line[0], right = line[1];
     _Pragma("clang loop unroll(full)") for (int row = 0; row < rows; ++row) {
-      Vector scale = Vector{} + a[k * rows + row];
+      Vector scale = a[k * rows + row] - Vector{}; // in every lane
       sums[row][0] += scale * left;
       sums[row][1] += scale * right;
     }
@@ -96,30 +96,41 @@ template <typename Function>
 double bestRate(unsigned threads, double work, Function body) {
   std::vector<double> rates(threads);
   onThreads(threads, [&](unsigned worker) {
-    rates[worker] = work / bestSeconds(1000, body);
+    rates[worker] = work / bestSeconds(1000, [&] { body(worker); });
   });
   return std::accumulate(rates.begin(), rates.end(), 0.0);
 }
 
 double measurePeak(unsigned threads, bool isWide) {
-  return bestRate(
-      threads, 2.0 * 12 * (isWide ? 16 : 8) * double(peakRounds), [&] {
-        volatile float kept = isWide ? multiplyAdds16() : multiplyAdds8();
-        (void)kept;
-      });
+  return bestRate(threads, 2.0 * 12 * (isWide ? 16 : 8) * double(peakRounds),
+                  [&](unsigned) {
+                    volatile float kept =
+                        isWide ? multiplyAdds16() : multiplyAdds8();
+                    (void)kept;
+                  });
 }
 
 double measureProduct(unsigned threads, bool isWide) {
-  constexpr int tiles = 64;
+  constexpr int tiles = 32;
   int64_t rows = isWide ? 12 : 6, columns = isWide ? 32 : 16;
-  return bestRate(
-      threads, 2.0 * double(rows * columns * tileDepth * tiles), [&] {
-        alignas(64) static thread_local float a[tiles][12 * tileDepth],
-            b[32 * tileDepth], c[12 * 32];
-        for (const float *panel : a)
-          isWide ? multiplyTile16(panel, b, c) : multiplyTile8(panel, b, c);
-        asm volatile("" ::"r"(c) : "memory");
-      });
+  struct alignas(64) Operands {
+    float a[tiles][12 * tileDepth], b[32 * tileDepth], c[12 * 32];
+  };
+  std::vector<Operands> operands(threads);
+  // Pages that were never written are all the same page of zeros, which
+  // confuses first-level caches.
+  for (Operands &each : operands) {
+    std::fill_n(each.a[0], tiles * 12 * tileDepth, 0.5f);
+    std::fill_n(each.b, 32 * tileDepth, 0.25f);
+  }
+  return bestRate(threads, 2.0 * double(rows * columns * tileDepth * tiles),
+                  [&](unsigned worker) {
+                    Operands &mine = operands[worker];
+                    for (const float *panel : mine.a)
+                      isWide ? multiplyTile16(panel, mine.b, mine.c)
+                             : multiplyTile8(panel, mine.b, mine.c);
+                    asm volatile("" ::"r"(mine.c) : "memory");
+                  });
 }
 
 /// y += s x, as an optimizer does it: two reads and a write to memory that was
