@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Whole steps: losses do not depend on the micro-batch, the number of workers
+// or the run; the same input gives the same bytes; and a composition of ops
+// that no model uses trains through the command like any model.
+#include "test/compiler/CompiledModule.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <random>
+#include <sstream>
+
+namespace kiln::test {
+namespace {
+
+/// Files of samples, the same in every run.
+class Data {
+public:
+  Data() {
+    std::mt19937_64 generator(7);
+    std::ofstream tokens(folder.file("tokens.bin"), std::ios::binary);
+    unsigned token = 0;
+    for (unsigned i = 0; i < 4000; ++i) {
+      // Mostly predictable, so that there is something to learn.
+      token = (generator() % 4 ? token * 3 + 1 : generator()) % 37;
+      uint16_t value = static_cast<uint16_t>(token);
+      tokens.write(reinterpret_cast<const char *>(&value), sizeof(value));
+    }
+    std::string images, labels;
+    for (unsigned i = 0; i < 200; ++i) {
+      unsigned label = generator() % 5;
+      for (unsigned pixel = 0; pixel < 12; ++pixel)
+        images += char(generator() % 120 + (pixel % 5 == label ? 130 : 0));
+      labels += char(label);
+    }
+    writeIdx("images.idx", {200, 12}, images);
+    writeIdx("labels.idx", {200}, labels);
+  }
+
+  std::string file(const std::string &name) const { return folder.file(name); }
+  std::string tokens() const {
+    return "data: {kind: tokens, width: 16, path: " + file("tokens.bin") +
+           "}\n";
+  }
+  std::string images() const {
+    return "data: {kind: idx, path: " + file("images.idx") +
+           ", labels: " + file("labels.idx") + "}\n";
+  }
+
+private:
+  void writeIdx(const std::string &name, std::vector<uint32_t> sizes,
+                const std::string &elements) {
+    std::ofstream stream(folder.file(name), std::ios::binary);
+    auto writeNumber = [&](uint32_t number) {
+      for (int shift = 24; shift >= 0; shift -= 8)
+        stream.put(static_cast<char>(number >> shift));
+    };
+    writeNumber(0x0800 + static_cast<uint32_t>(sizes.size()));
+    for (uint32_t size : sizes)
+      writeNumber(size);
+    stream << elements;
+  }
+
+  TemporaryFolder folder;
+};
+
+/// The losses of a file that training wrote: step, loss, loss in hexadecimal.
+std::vector<double> readLosses(const std::string &path) {
+  std::istringstream text(readFile(path));
+  std::vector<double> losses;
+  for (std::string line; std::getline(text, line);)
+    losses.push_back(std::strtod(line.substr(line.find(' ')).c_str(), nullptr));
+  return losses;
+}
+
+std::vector<double> run(const std::string &artifact, unsigned threads = 0) {
+  SessionOptions options;
+  options.threads = threads;
+  Expected<Session> session = Session::load(artifact, options);
+  if (!session.ok()) {
+    ADD_FAILURE() << session.status().message();
+    return {};
+  }
+  TemporaryFolder folder;
+  TrainOptions train;
+  train.logFile = -1;
+  train.lossesPath = folder.file("losses");
+  EXPECT_TRUE(session->reserve().ok());
+  EXPECT_TRUE(session->initialise(session->index().training()->seed()).ok());
+  Status status = session->train(train);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return readLosses(train.lossesPath);
+}
+
+void compile(const std::string &text, const std::vector<std::string> &overrides,
+             const std::string &artifact, bool isReference = false) {
+  CompileOptions options;
+  options.isReference = isReference;
+  Status status =
+      compileConfig(configFromText(text, overrides), options, artifact);
+  ASSERT_TRUE(status.ok()) << status.message();
+}
+
+std::vector<double> train(const std::string &text,
+                          const std::vector<std::string> &overrides,
+                          bool isReference = false) {
+  TemporaryFolder folder;
+  compile(text, overrides, folder.file("model.kiln"), isReference);
+  return run(folder.file("model.kiln"));
+}
+
+void expectClose(const std::vector<double> &found,
+                 const std::vector<double> &wanted, double tolerance,
+                 const std::string &what) {
+  ASSERT_EQ(found.size(), wanted.size()) << what;
+  double worst = 0;
+  for (size_t step = 0; step < wanted.size(); ++step) {
+    double error =
+        std::abs(found[step] - wanted[step]) / std::abs(wanted[step]);
+    worst = std::max(worst, error);
+    EXPECT_LE(error, tolerance) << what << ", step " << step + 1 << ": "
+                                << found[step] << ", wanted " << wanted[step];
+  }
+  std::printf("%s: within %.2g\n", what.c_str(), worst);
+}
+
+const char kGpt[] = R"(
+model: {kind: gpt, layers: 2, hidden: 24, heads: 3, sequence: 16, vocabulary: 37}
+training: {global_batch: 8, steps: 20, clip_norm: 1, optimizer: {kind: adamw, learning_rate: 3e-3}}
+devices: {threads: 2}
+)";
+const char kMlp[] = R"(
+model: {kind: mlp, inputs: 12, hidden: [33, 18], classes: 5}
+training: {global_batch: 8, steps: 20, optimizer: {kind: adam, learning_rate: 1e-2}}
+devices: {threads: 2}
+)";
+
+struct Subject {
+  const char *name;
+  const char *text;
+  const char *precision;
+  double tolerance;
+};
+
+class Training : public testing::TestWithParam<Subject> {
+protected:
+  std::string text() const {
+    bool isGpt = GetParam().text == kGpt;
+    return GetParam().text + (isGpt ? data.tokens() : data.images());
+  }
+  std::string precision() const {
+    return std::string("training.precision=") + GetParam().precision;
+  }
+
+  Data data;
+};
+
+TEST_P(Training, LossesDoNotDependOnTheMicroBatch) {
+  std::vector<double> whole = train(text(), {precision()});
+  ASSERT_EQ(whole.size(), 20u);
+  EXPECT_LT(whole.back(), whole.front());
+  for (int micro : {1, 3, 4})
+    expectClose(train(text(), {precision(), "training.micro_batch=" +
+                                                std::to_string(micro)}),
+                whole, GetParam().tolerance,
+                std::string(GetParam().name) + ", micro-batch " +
+                    std::to_string(micro));
+}
+
+// One precision with the whole batch at once, the other with accumulation.
+TEST_P(Training, LossesAreThoseOfTheReference) {
+  bool isWhole = precision().ends_with("f32");
+  std::vector<std::string> overrides = {precision(),
+                                        isWhole ? "training.micro_batch=none"
+                                                : "training.micro_batch=3"};
+  expectClose(train(text(), overrides), train(text(), overrides, true),
+              GetParam().tolerance,
+              std::string(GetParam().name) + ", reference");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Training,
+                         testing::Values(Subject{"gpt_f32", kGpt, "f32", 1e-5},
+                                         Subject{"gpt_f64", kGpt, "f64", 1e-10},
+                                         Subject{"mlp_f32", kMlp, "f32", 1e-5},
+                                         Subject{"mlp_f64", kMlp, "f64",
+                                                 1e-10}),
+                         [](const testing::TestParamInfo<Subject> &info) {
+                           return info.param.name;
+                         });
+
+/// Runs the command with a cache of its own; returns its exit code.
+int runCommand(const TemporaryFolder &folder, const std::string &arguments) {
+  std::string command = "XDG_CACHE_HOME=" + folder.file("cache") + " " +
+                        KILN_COMMAND + " " + arguments + " >" +
+                        folder.file("log") + " 2>&1";
+  int code = std::system(command.c_str());
+  if (code != 0)
+    ADD_FAILURE() << command << "\n" << readFile(folder.file("log"));
+  return code;
+}
+
+TEST(Determinism, TwoCompilesGiveIdenticalBytes) {
+  Data data;
+  TemporaryFolder folder;
+  std::string config = folder.file("model.yaml");
+  std::ofstream(config) << kGpt << data.tokens();
+  // Another process, another context in this process, and the same again.
+  std::string arguments = "compile " + config + " training.micro_batch=3 -o ";
+  ASSERT_EQ(
+      runCommand(folder, arguments + folder.file("a.kiln") + " --no-cache"), 0);
+  Diagnostics diagnostics;
+  auto loaded = loadConfig(config, {"training.micro_batch=3"}, diagnostics);
+  ASSERT_TRUE(loaded) << diagnostics.text();
+  for (const char *name : {"b.kiln", "c.kiln"}) {
+    Status status = compileConfig(*loaded, {}, folder.file(name));
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+  std::string bytes = readFile(folder.file("a.kiln"));
+  EXPECT_FALSE(bytes.empty());
+  EXPECT_TRUE(bytes == readFile(folder.file("b.kiln")));
+  EXPECT_TRUE(bytes == readFile(folder.file("c.kiln")));
+}
+
+// What a worker computes for an item does not depend on which worker it is.
+TEST(Determinism, RunsAndWorkersGiveIdenticalLosses) {
+  Data data;
+  TemporaryFolder folder;
+  std::string artifact = folder.file("model.kiln");
+  for (auto [text, source] :
+       {std::pair(kGpt, data.tokens()), std::pair(kMlp, data.images())}) {
+    compile(text + source, {"training.micro_batch=3"}, artifact);
+    std::vector<double> first = run(artifact);
+    EXPECT_EQ(first.size(), 20u);
+    EXPECT_EQ(first, run(artifact)) << "a second run";
+    EXPECT_EQ(first, run(artifact, 1)) << "one worker";
+  }
+}
+
+// Written so that no part of it is a model of models/; the runtime must not
+// care.
+TEST(Composition, TrainsThroughTheCommand) {
+  Data data;
+  TemporaryFolder folder;
+  std::string config = folder.file("composition.yaml");
+  std::ofstream(config)
+      << "model: {kind: file, path: " KILN_SOURCE_FOLDER
+         "/test/compiler/composition.mlir}\n"
+         "training: {global_batch: 8, micro_batch: 3, steps: 60, seed: 3,\n"
+         "  optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}}\n"
+      << data.images();
+  std::string fast = folder.file("fast"), reference = folder.file("reference");
+  ASSERT_EQ(runCommand(folder, "train " + config + " --losses " + fast), 0);
+  ASSERT_EQ(runCommand(folder, "train " + config + " --reference --losses " +
+                                   reference),
+            0);
+  std::vector<double> losses = readLosses(fast);
+  ASSERT_EQ(losses.size(), 60u);
+  expectClose(losses, readLosses(reference), 1e-5, "composition");
+  EXPECT_LT(losses.back(), 0.5 * losses.front());
+}
+
+} // namespace
+} // namespace kiln::test
