@@ -245,7 +245,7 @@ TEST(Composition, TrainsThroughTheCommand) {
   std::string config = folder.file("composition.yaml");
   std::ofstream(config)
       << "model: {kind: file, path: " KILN_SOURCE_FOLDER
-         "/test/compiler/composition.mlir}\n"
+         "/test/compiler/inputs/composition.mlir}\n"
          "training: {global_batch: 8, micro_batch: 3, steps: 60, seed: 3,\n"
          "  optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}}\n"
       << data.images();

@@ -9,8 +9,8 @@ config.test_format = lit.formats.ShTest(execute_external=False)
 config.suffixes = [".mlir"]
 config.test_source_root = os.path.join(config.kiln_source, "test")
 config.test_exec_root = os.path.join(config.kiln_build, "test", "lit", "output")
-# Programs that another test runs through finite differences; they have no RUN lines.
-config.excludes = ["gradients"]
+# Programs that C++ tests compile and run; they have no RUN lines.
+config.excludes = ["gradients", "inputs"]
 config.environment["PATH"] = os.pathsep.join(
     [os.path.join(config.kiln_build, "bin"), config.llvm_tools, os.environ["PATH"]]
 )
