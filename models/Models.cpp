@@ -9,6 +9,9 @@ Model findModel(ModelKind kind) {
     return gpt;
   case ModelKind::Mlp:
     return mlp;
+  case ModelKind::Bert:
+  case ModelKind::Resnet:
+  case ModelKind::Classifier: // Not available yet: the config refuses them.
   case ModelKind::File:
     return nullptr;
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/artifact/WriteArtifact.h"
+#include "compiler/config/Schema.h"
 #include "dialects/exec/Exec.h"
 #include "dialects/kiln/Kiln.h"
 #include "runtime/artifact/Artifact_generated.h"
@@ -232,17 +233,14 @@ void IndexWriter::addSettings() {
   const TrainingConfig &training = config.training;
   index.compiler = "kiln 0.1.0";
   index.config = config.print();
-  index.model = model.kind == ModelKind::Gpt   ? "gpt"
-                : model.kind == ModelKind::Mlp ? "mlp"
-                                               : "file";
+  index.model = kindOfSection("model", config);
   index.target = std::make_unique<artifact::TargetT>();
   index.target->device = "cpu";
   index.target->cpu = target.name;
   index.target->features = target.features;
   index.target->threads = config.devices.threads;
   index.data = std::make_unique<artifact::DataT>();
-  static constexpr const char *kinds[] = {"text", "tokens", "idx", "none"};
-  index.data->kind = kinds[unsigned(config.data.kind)];
+  index.data->kind = kindOfSection("data", config);
   index.data->path = config.data.path;
   index.data->labels_path = config.data.labels;
   index.data->tokenizer = config.data.tokenizer;

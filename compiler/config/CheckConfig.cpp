@@ -4,7 +4,9 @@
 #include "compiler/config/CanonicalText.h"
 #include "compiler/config/Schema.h"
 
+#include <algorithm>
 #include <initializer_list>
+#include <limits>
 
 namespace kiln {
 
@@ -22,6 +24,7 @@ public:
     checkLength();
     checkSchedule();
     checkData();
+    checkEvaluation();
     checkDevices();
   }
 
@@ -47,9 +50,25 @@ private:
   }
 
   void checkModel() {
-    ModelConfig &model = config.model;
-    if (!areValid({"model.kind"}) || model.kind != ModelKind::Gpt)
+    if (!areValid({"model.kind"}))
       return;
+    switch (config.model.kind) {
+    case ModelKind::Gpt:
+    case ModelKind::Classifier:
+      return checkTransformer();
+    case ModelKind::Bert:
+      checkTransformer();
+      return checkPredictions();
+    case ModelKind::Resnet:
+      return checkStatisticsGroup();
+    case ModelKind::Mlp:
+    case ModelKind::File:
+      return;
+    }
+  }
+
+  void checkTransformer() {
+    ModelConfig &model = config.model;
     if (!isWritten("model.feed_forward"))
       model.feedForward = 4 * model.hidden;
     if (!areValid({"model.hidden", "model.heads"}))
@@ -71,6 +90,63 @@ private:
     if (config.model.hidden % above == 0)
       text = std::to_string(above) + " or ";
     return text + std::to_string(below);
+  }
+
+  void checkPredictions() {
+    ModelConfig &model = config.model;
+    if (!isWritten("model.predictions"))
+      model.predictions = (model.sequence * 15 + 99) / 100;
+    else if (areValid({"model.predictions", "model.sequence"}) &&
+             model.predictions > model.sequence)
+      report("model.predictions", std::to_string(model.predictions) +
+                                      " is more than model.sequence = " +
+                                      std::to_string(model.sequence));
+  }
+
+  /// Batch norm takes whole groups: one that a micro-batch or the batch's end
+  /// cuts would have other statistics.
+  void checkStatisticsGroup() {
+    const TrainingConfig &training = config.training;
+    int64_t &group = config.model.statisticsGroup;
+    bool isDefault = !isWritten("model.statistics_group");
+    if (isDefault)
+      group = std::min<int64_t>(32, training.globalBatch);
+    if (!areValid({"training.global_batch"}) ||
+        (!isDefault && !areValid({"model.statistics_group"})))
+      return;
+    if (training.globalBatch % group != 0)
+      return report(
+          "training.global_batch",
+          notWholeGroups(training.globalBatch,
+                         std::numeric_limits<int64_t>::max()) +
+              ", or a model.statistics_group of " +
+              std::to_string(greatestDivisor(training.globalBatch, group)));
+    if (areValid({"training.micro_batch"}) &&
+        training.microBatch < training.globalBatch &&
+        training.microBatch % group != 0)
+      report("training.micro_batch",
+             notWholeGroups(training.microBatch, training.globalBatch));
+  }
+
+  /// Why a batch cannot be, and the nearest that can, up to a limit.
+  std::string notWholeGroups(int64_t batch, int64_t limit) const {
+    int64_t group = config.model.statisticsGroup;
+    int64_t below = batch / group * group, above = below + group;
+    std::string text = std::to_string(batch) +
+                       " is not a multiple of model.statistics_group = " +
+                       std::to_string(group) +
+                       ", whose samples batch norm takes together; try ";
+    if (below > 0)
+      text += std::to_string(below);
+    if (above <= limit)
+      text += (below > 0 ? " or " : "") + std::to_string(above);
+    return text;
+  }
+
+  static int64_t greatestDivisor(int64_t number, int64_t limit) {
+    while (number % limit != 0)
+      --limit;
+    return limit;
   }
 
   void checkBatch() {
@@ -122,20 +198,55 @@ private:
   void checkData() {
     if (!areValid({"model.kind", "data.kind"}))
       return;
-    DataKind kind = config.data.kind;
-    bool isTokens = kind == DataKind::Text || kind == DataKind::Tokens;
+    const Suitable suitable = suitableData(config.model.kind);
     std::string name = kindOfSection("data", config);
-    if (config.model.kind == ModelKind::Gpt && kind == DataKind::Idx)
-      report("data.kind", "model.kind = gpt trains on tokens; found '" + name +
-                              "', wanted text, tokens or none");
-    if (config.model.kind == ModelKind::Mlp && isTokens)
-      report("data.kind",
-             "model.kind = mlp trains on labelled samples; found '" + name +
-                 "', wanted idx or none");
-    if (kind == DataKind::None && areValid({"training.epochs"}))
+    if (!hasChoice(suitable.kinds, name))
+      report("data.kind", "model.kind = " + kindOfSection("model", config) +
+                              " trains on " + suitable.samples + "; found '" +
+                              name + "', wanted " +
+                              joinWords(splitChoices(suitable.kinds)));
+    if (config.data.kind == DataKind::None && areValid({"training.epochs"}))
       report("training.epochs",
              "there is no data to pass over with data.kind = none; give "
              "training.steps");
+  }
+
+  struct Suitable {
+    const char *kinds;
+    const char *samples;
+  };
+
+  static Suitable suitableData(ModelKind kind) {
+    switch (kind) {
+    case ModelKind::Gpt:
+      return {"text|tokens|none", "tokens"};
+    case ModelKind::Bert:
+      return {"documents|none", "pairs of sentences"};
+    case ModelKind::Classifier:
+      return {"tsv|none", "labelled sentences"};
+    case ModelKind::Resnet:
+      return {"idx|none", "labelled images"};
+    case ModelKind::Mlp:
+      return {"idx|none", "labelled samples"};
+    case ModelKind::File:
+      break;
+    }
+    return {"text|tokens|documents|tsv|idx|none", "anything"};
+  }
+
+  void checkEvaluation() {
+    if (!config.evaluation.isGiven || !areValid({"data.kind"}))
+      return;
+    bool hasLabels = isWritten("evaluation.labels");
+    if (config.data.kind == DataKind::None)
+      report("evaluation", "held-out samples are of the kind of the data; "
+                           "found data.kind = none");
+    else if (config.data.kind == DataKind::Idx && !hasLabels)
+      diagnostics.error(states.find("evaluation")->second.position,
+                        "missing key 'evaluation.labels' (file of labels)");
+    else if (config.data.kind != DataKind::Idx && hasLabels)
+      report("evaluation.labels",
+             "does not apply to data.kind = " + kindOfSection("data", config));
   }
 
   void checkDevices() {

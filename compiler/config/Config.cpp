@@ -12,6 +12,9 @@ std::string Config::print() const {
   std::string text;
   for (const Key &key : schema()) {
     std::string section(key.section());
+    if (!hasSection(key.type == KeyType::Section ? key.path : key.section(),
+                    *this))
+      continue;
     std::string indent(2 * std::count(key.path.begin(), key.path.end(), '.'),
                        ' ');
     if (key.type == KeyType::Section) {

@@ -11,31 +11,43 @@
 
 namespace kiln {
 
-enum class ModelKind { Gpt, Mlp, File };
+enum class ModelKind { Gpt, Bert, Resnet, Classifier, Mlp, File };
 enum class Positions { Learned, None };
-enum class Precision { F32, F64 };
+enum class Precision { F32, F64, BF16 };
 enum class OptimizerKind { Adam, AdamW, Sgd };
 enum class ScheduleKind { Constant, Cosine };
-enum class DataKind { Text, Tokens, Idx, None };
+enum class DataKind { Text, Tokens, Documents, Tsv, Idx, None };
 enum class DeviceKind { Cpu };
 
 /// Members that the kind does not use keep their initial values.
 struct ModelConfig {
   ModelKind kind = ModelKind::Gpt;
-  // gpt
+  // gpt, bert, classifier
   int64_t layers = 0;
   int64_t hidden = 0;
   int64_t heads = 0;
   int64_t feedForward = 0;
   int64_t sequence = 0;
   int64_t vocabulary = 0;
+  double dropout = 0;
+  double attentionDropout = 0;
+  // gpt
   bool tiedHead = true;
   bool biases = true;
   Positions positions = Positions::Learned;
+  // bert
+  int64_t predictions = 0; // masked tokens of a sample, at most
+  // resnet, classifier, mlp
+  int64_t classes = 0;
+  // resnet
+  int64_t depth = 0;
+  int64_t channels = 0;
+  int64_t image = 0;           // height and width
+  int64_t statisticsGroup = 0; // samples that are normalised together
+  double momentum = 0;         // of the running statistics
   // mlp
   std::vector<int64_t> hiddenSizes;
   int64_t inputs = 0;
-  int64_t classes = 0;
   // file
   std::string path;
 };
@@ -90,6 +102,14 @@ struct DataConfig {
   bool shuffle = true;
 };
 
+/// Loss and accuracy on data held out; what it does not say is as in `data`.
+struct EvaluationConfig {
+  bool isGiven = false;
+  int64_t every = 0; // steps; 0: after each epoch
+  std::string path;
+  std::string labels; // idx
+};
+
 struct DevicesConfig {
   DeviceKind kind = DeviceKind::Cpu;
   int64_t count = 1;
@@ -107,6 +127,7 @@ struct Config {
   ModelConfig model;
   TrainingConfig training;
   DataConfig data;
+  EvaluationConfig evaluation;
   DevicesConfig devices;
   LogConfig log;
 

@@ -87,6 +87,10 @@ private:
 
   void enterSection(const Key &row, const std::string &path,
                     const YamlNode &key, const YamlNode &value) {
+    if (!row.unavailable.empty())
+      diagnostics.error(key.position, path + ": not available yet; remove it");
+    if (row.fallback == "absent")
+      *std::get<bool *>(row.slot(config)) = true;
     bool isMap = value.isMap();
     states[path] = {key.position, true, isMap};
     if (isMap)
@@ -165,7 +169,7 @@ private:
         continue;
       if (!key.kinds.empty() && !hasChoice(key.kinds, kindOf(section)))
         continue;
-      if (isSectionBroken(section))
+      if (isSectionBroken(section) || !hasSection(section, config))
         continue;
       if (key.isRequired())
         diagnostics.error(sectionPosition(section),

@@ -25,8 +25,9 @@ bool isPlain(const YamlNode &node) {
   return node.kind == YamlNode::Kind::Scalar && !node.quoted;
 }
 
+/// Words may be quoted, as any YAML text.
 bool isWord(const YamlNode &node, std::string_view word) {
-  return isPlain(node) && node.text == word;
+  return node.kind == YamlNode::Kind::Scalar && node.text == word;
 }
 
 template <typename T> std::optional<T> parseWhole(const std::string &text) {
@@ -103,14 +104,18 @@ public:
       return readBoolean();
     case KeyType::Choice:
       return readChoice();
+    case KeyType::Probability:
+      return readProbability();
     case KeyType::Path:
       return readPath();
     case KeyType::MicroBatch:
       return readMicroBatch();
+    case KeyType::Every:
+      return readOr("epoch", parseInteger(node, key));
     case KeyType::Threads:
       return readThreads();
     case KeyType::Bytes:
-      return readBytes();
+      return readOr("auto", parseBytes(node));
     case KeyType::Mesh:
       return readMesh();
     case KeyType::Unavailable:
@@ -182,7 +187,7 @@ private:
   }
 
   bool readBoolean() {
-    if (!isWord(node, "true") && !isWord(node, "false"))
+    if (!isPlain(node) || (!isWord(node, "true") && !isWord(node, "false")))
       return reportWanted(node);
     *std::get<bool *>(slot) = node.text == "true";
     return true;
@@ -191,13 +196,17 @@ private:
   bool readChoice() {
     if (node.kind != YamlNode::Kind::Scalar)
       return reportWanted(node);
+    // A choice that exists without being available is stored all the same:
+    // what depends on it can be judged.
     if (hasChoice(key.unavailable, node.text))
-      return report("'" + node.text + "' is not available yet; wanted " +
-                    key.wanted());
+      report("'" + node.text + "' is not available yet; wanted " +
+             key.wanted());
     std::vector<std::string> words = splitChoices(key.choices);
     for (size_t i = 0; i < words.size(); ++i)
       if (words[i] == node.text)
         return storeChoice(words[i], static_cast<int>(i));
+    if (hasChoice(key.unavailable, node.text))
+      return false;
     return report("found " + node.describe() + ", wanted " + key.wanted() +
                   didYouMean(nearestWord(node.text, words)));
   }
@@ -228,11 +237,20 @@ private:
     if (node.isMap() || isWord(node, "auto") || isWord(node, "explore"))
       return report("search over micro-batch sizes is not available yet; give "
                     "a number or none");
-    if (isWord(node, "none")) {
-      *std::get<int64_t *>(slot) = 0;
-      return true;
-    }
-    return storeParsed<int64_t>(parseInteger(node, key));
+    return readOr("none", parseInteger(node, key));
+  }
+
+  /// A number, or a word that stands for 0.
+  bool readOr(std::string_view word, const std::optional<int64_t> &number) {
+    if (!isWord(node, word))
+      return storeParsed<int64_t>(number);
+    *std::get<int64_t *>(slot) = 0;
+    return true;
+  }
+
+  bool readProbability() {
+    std::optional<double> value = parseNumber(node, key);
+    return storeParsed<double>(value && *value < 1 ? value : std::nullopt);
   }
 
   bool readThreads() {
@@ -244,14 +262,6 @@ private:
     if (value && *value > 1024)
       return report("found " + node.describe() + ", wanted at most 1024");
     return storeParsed<int64_t>(value);
-  }
-
-  bool readBytes() {
-    if (isWord(node, "auto")) {
-      *std::get<int64_t *>(slot) = 0;
-      return true;
-    }
-    return storeParsed<int64_t>(parseBytes(node));
   }
 
   bool readMesh() {
@@ -301,6 +311,8 @@ std::string printList(const std::vector<T> &values, Print print) {
 std::string printInteger(const Key &key, int64_t value) {
   if (value == 0 && key.type == KeyType::MicroBatch)
     return "none";
+  if (value == 0 && key.type == KeyType::Every)
+    return "epoch";
   if (value == 0 && key.type == KeyType::Bytes)
     return "auto";
   // Keys that may be absent or are computed have no legal zero.
@@ -332,7 +344,8 @@ std::string printValue(const Key &key, const Config &config) {
       return *value ? "true" : "false";
     }
     std::string operator()(std::string *value) const {
-      return key.type == KeyType::Path ? quoteText(*value) : *value;
+      bool isQuoted = key.type == KeyType::Path && !value->empty();
+      return isQuoted ? quoteText(*value) : *value;
     }
     std::string operator()(std::vector<int64_t> *values) const {
       return printList(*values, [](int64_t v) { return std::to_string(v); });

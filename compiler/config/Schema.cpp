@@ -42,6 +42,14 @@ constexpr Key section(std::string_view path, std::string_view summary) {
   return {path, "", KeyType::Section, "", 0, 0, "", "", nowhere, summary};
 }
 
+constexpr Key optionalSection(std::string_view path,
+                              std::string_view unavailable,
+                              Slot (*slot)(Config &),
+                              std::string_view summary) {
+  return {path, "", KeyType::Section, "absent", 0,
+          0,    "", unavailable,      slot,     summary};
+}
+
 constexpr Key integer(std::string_view path, std::string_view kinds,
                       std::string_view fallback, double minimum, double maximum,
                       Slot (*slot)(Config &), std::string_view summary) {
@@ -54,6 +62,13 @@ constexpr Key number(std::string_view path, std::string_view kinds,
                      Slot (*slot)(Config &), std::string_view summary) {
   return {path, kinds, KeyType::Number, fallback, minimum, maximum, "",
           "",   slot,  summary};
+}
+
+constexpr Key probability(std::string_view path, std::string_view kinds,
+                          std::string_view fallback, Slot (*slot)(Config &),
+                          std::string_view summary) {
+  return {path, kinds,  KeyType::Probability, fallback, 0, 1, "", "",
+          slot, summary};
 }
 
 constexpr Key choice(std::string_view path, std::string_view kinds,
@@ -75,27 +90,42 @@ using T = TrainingConfig;
 using O = OptimizerConfig;
 using S = ScheduleConfig;
 using D = DataConfig;
+using E = EvaluationConfig;
 using V = DevicesConfig;
 constexpr auto model = &Config::model;
 constexpr auto training = &Config::training;
 constexpr auto optimizer = &TrainingConfig::optimizer;
 constexpr auto schedule = &TrainingConfig::schedule;
 constexpr auto data = &Config::data;
+constexpr auto evaluation = &Config::evaluation;
 constexpr auto devices = &Config::devices;
 
 // clang-format off
 const Key keys[] = {
     section("model", "the network"),
-    choice("model.kind", "", "required", "gpt|mlp|file", "", at<model, &M::kind>, "which model family"),
-    integer("model.layers", "gpt", "required", 1, 10000, at<model, &M::layers>, "transformer blocks"),
-    integer("model.hidden", "gpt", "required", 1, 1 << 20, at<model, &M::hidden>, "width of the residual stream"),
-    integer("model.heads", "gpt", "required", 1, 1 << 16, at<model, &M::heads>, "attention heads; must divide hidden"),
-    integer("model.feed_forward", "gpt", "= 4 * model.hidden", 1, 1 << 22, at<model, &M::feedForward>, "width inside the feed-forward layer"),
-    integer("model.sequence", "gpt", "required", 1, 1 << 20, at<model, &M::sequence>, "tokens of a sample"),
+    choice("model.kind", "", "required", "gpt|bert|resnet|classifier|mlp|file", "bert|resnet|classifier", at<model, &M::kind>, "which model family"),
+    integer("model.layers", "gpt|bert|classifier", "required", 1, 10000, at<model, &M::layers>, "transformer blocks"),
+    integer("model.hidden", "gpt|bert|classifier", "required", 1, 1 << 20, at<model, &M::hidden>, "width of the residual stream"),
+    integer("model.heads", "gpt|bert|classifier", "required", 1, 1 << 16, at<model, &M::heads>, "attention heads; must divide hidden"),
+    integer("model.feed_forward", "gpt|bert|classifier", "= 4 * model.hidden", 1, 1 << 22, at<model, &M::feedForward>, "width inside the feed-forward layer"),
+    integer("model.sequence", "gpt|classifier", "required", 1, 1 << 20, at<model, &M::sequence>, "tokens of a sample"),
+    integer("model.sequence", "bert", "required", 5, 1 << 20, at<model, &M::sequence>, "tokens of a sample: two segments and three marks"),
     integer("model.vocabulary", "gpt", "required", 2, 1 << 26, at<model, &M::vocabulary>, "distinct tokens"),
+    integer("model.vocabulary", "bert", "required", 6, 1 << 26, at<model, &M::vocabulary>, "distinct tokens, five of them marks"),
+    integer("model.vocabulary", "classifier", "required", 3, 1 << 26, at<model, &M::vocabulary>, "distinct tokens, padding and unknown among them"),
+    probability("model.dropout", "gpt|bert|classifier", "0", at<model, &M::dropout>, "share of activations dropped in training"),
+    probability("model.attention_dropout", "gpt|bert|classifier", "0", at<model, &M::attentionDropout>, "share of attention weights dropped in training"),
     plain("model.tied_head", "gpt", KeyType::Boolean, "true", at<model, &M::tiedHead>, "the head uses the token embedding's weights"),
     plain("model.biases", "gpt", KeyType::Boolean, "true", at<model, &M::biases>, "linear layers and norms have biases"),
     choice("model.positions", "gpt", "learned", "learned|none", "", at<model, &M::positions>, "position embedding"),
+    integer("model.predictions", "bert", "= 0.15 * model.sequence, rounded up", 1, 1 << 20, at<model, &M::predictions>, "masked tokens of a sample, at most"),
+    choice("model.depth", "resnet", "required", "18|50|101", "", at<model, &M::depth>, "layers that have weights"),
+    choice("model.channels", "resnet", "1", "1|3", "", at<model, &M::channels>, "channels of an image"),
+    integer("model.image", "resnet", "28", 1, 1 << 14, at<model, &M::image>, "height and width of an image"),
+    integer("model.classes", "resnet", "10", 2, 1 << 26, at<model, &M::classes>, "classes to tell apart"),
+    integer("model.statistics_group", "resnet", "= 32, or training.global_batch if that is less", 1, 1 << 24, at<model, &M::statisticsGroup>, "consecutive samples that batch norm takes together; must divide both batches"),
+    number("model.momentum", "resnet", "0.1", 0, 1, at<model, &M::momentum>, "share of a step in the running statistics"),
+    integer("model.classes", "classifier", "5", 2, 1 << 26, at<model, &M::classes>, "classes to tell apart"),
     plain("model.hidden", "mlp", KeyType::IntegerList, "[256]", at<model, &M::hiddenSizes>, "widths of the hidden layers"),
     integer("model.inputs", "mlp", "784", 1, 1 << 26, at<model, &M::inputs>, "values of a sample"),
     integer("model.classes", "mlp", "10", 2, 1 << 26, at<model, &M::classes>, "classes to tell apart"),
@@ -107,7 +137,7 @@ const Key keys[] = {
     integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs"),
     integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps"),
     integer("training.seed", "", "0", 0, maximumCount, at<training, &T::seed>, "seed of weights and sample order"),
-    choice("training.precision", "", "f32", "f32|f64", "bf16", at<training, &T::precision>, "element type; f64 is for tests"),
+    choice("training.precision", "", "f32", "f32|f64|bf16", "bf16", at<training, &T::precision>, "element type; f64 is for tests"),
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
     plain("training.init", "", KeyType::Unavailable, "absent", nowhere, "initial weights from a safetensors file"),
     section("training.optimizer", "the update rule"),
@@ -125,12 +155,17 @@ const Key keys[] = {
     number("training.schedule.minimum", "cosine", "0", 0, infinity, at<training, schedule, &S::minimum>, "learning rate at the end"),
 
     section("data", "what it is trained on"),
-    choice("data.kind", "", "none", "text|tokens|idx|none", "tsv", at<data, &D::kind>, "format of the data"),
-    plain("data.path", "text|tokens|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
+    choice("data.kind", "", "none", "text|tokens|documents|tsv|idx|none", "documents|tsv", at<data, &D::kind>, "format of the data"),
+    plain("data.path", "text|tokens|documents|tsv|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
     plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels"),
     choice("data.tokenizer", "text", "bytes", "bytes", "", at<data, &D::tokenizer>, "how text becomes tokens"),
     choice("data.width", "tokens", "16", "16|32", "", at<data, &D::width>, "bits of a token"),
-    plain("data.shuffle", "text|tokens|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
+    plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
+
+    optionalSection("evaluation", "evaluation", at<evaluation, &E::isGiven>, "loss and accuracy on data held out"),
+    plain("evaluation.every", "", KeyType::Every, "epoch", at<evaluation, &E::every>, "steps from one evaluation to the next, or epoch"),
+    plain("evaluation.path", "", KeyType::Path, "required", at<evaluation, &E::path>, "file of samples, of the same kind as the data"),
+    plain("evaluation.labels", "", KeyType::Path, "absent", at<evaluation, &E::labels>, "file of labels, where data.kind is idx"),
 
     section("devices", "what it runs on"),
     choice("devices.kind", "", "cpu", "cpu", "cuda|gpusim", at<devices, &V::kind>, "kind of device"),
@@ -145,7 +180,6 @@ const Key keys[] = {
     section("log", "what is printed"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
 
-    plain("evaluation", "", KeyType::Unavailable, "absent", nowhere, "loss on data held out"),
     plain("checkpoint", "", KeyType::Unavailable, "absent", nowhere, "saving state while training"),
 };
 // clang-format on
@@ -197,10 +231,14 @@ std::string Key::wanted() const {
     return "a list of two numbers, each at least 0 and below 1";
   case KeyType::Boolean:
     return "true or false";
+  case KeyType::Probability:
+    return "a number of at least 0 and below 1";
   case KeyType::Path:
     return "the path of a file";
   case KeyType::MicroBatch:
     return "a positive integer or none";
+  case KeyType::Every:
+    return "a positive integer or epoch";
   case KeyType::Threads:
     return "a positive integer or auto";
   case KeyType::Bytes:
@@ -211,10 +249,10 @@ std::string Key::wanted() const {
     break;
   }
   std::vector<std::string> words = splitChoices(choices);
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
-  return text;
+  std::erase_if(words, [&](const std::string &word) {
+    return hasChoice(unavailable, word);
+  });
+  return joinWords(words);
 }
 
 std::span<const Key> schema() { return keys; }
@@ -242,6 +280,20 @@ std::string kindOfSection(std::string_view section, const Config &config) {
   return splitChoices(kind->choices).at(slot.load(slot.object));
 }
 
+bool hasSection(std::string_view section, const Config &config) {
+  const Key *key = findKey(section, "");
+  if (!key || key->fallback != "absent")
+    return true;
+  return *std::get<bool *>(key->slot(const_cast<Config &>(config)));
+}
+
+std::string joinWords(const std::vector<std::string> &words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
 std::vector<std::string> splitChoices(std::string_view choices) {
   std::vector<std::string> words;
   while (!choices.empty()) {
@@ -263,7 +315,10 @@ std::string describeSchema() {
   std::ostringstream text;
   for (const Key &key : keys) {
     if (key.type == KeyType::Section) {
-      text << "\n" << key.path << ": " << key.summary << "\n";
+      text << "\n"
+           << key.path << ": " << key.summary
+           << (key.fallback == "absent" ? "; may be left out" : "")
+           << (key.unavailable.empty() ? "\n" : "; not available yet\n");
       continue;
     }
     text << "  " << key.path;

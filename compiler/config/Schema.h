@@ -20,8 +20,10 @@ enum class KeyType {
   Pair,        // a list of two numbers
   Boolean,     //
   Choice,      // one of some words
+  Probability, // of an event that is not certain
   Path,        // of a file
   MicroBatch,  // an integer or none
+  Every,       // a number of steps, or epoch
   Threads,     // an integer or auto
   Bytes,       // 2GiB, or auto
   Mesh,        // auto, or axes of size 1
@@ -48,15 +50,17 @@ struct Key {
   /// The kinds of its section that have this key, as "a|b"; empty for all.
   std::string_view kinds;
   KeyType type;
-  /// Default as it would be written; "required"; "absent" for a key that may
-  /// be missing; or "= ..." for one that is computed from others.
+  /// Default as it would be written; "required"; "absent" for a key or section
+  /// that may be missing; or "= ..." for one that is computed from others.
   std::string_view fallback;
   double minimum;
   double maximum;
   /// Words of a choice, as "a|b", in the order of the enumeration.
   std::string_view choices;
-  /// Words that the design has and this version has not.
+  /// Words that the design has and this version has not; they may be among the
+  /// choices already. For a section, its own name.
   std::string_view unavailable;
+  /// Of a section that may be missing: a boolean that says whether it is there.
   Slot (*slot)(Config &);
   std::string_view summary;
 
@@ -88,6 +92,12 @@ std::string kindOfSection(std::string_view section, const Config &config);
 /// Splits "a|b".
 std::vector<std::string> splitChoices(std::string_view choices);
 bool hasChoice(std::string_view choices, std::string_view word);
+
+/// "a, b or c".
+std::string joinWords(const std::vector<std::string> &words);
+
+/// Whether a section that may be missing is there; true for all others.
+bool hasSection(std::string_view section, const Config &config);
 
 /// The documentation of all keys, as text.
 std::string describeSchema();

@@ -52,6 +52,15 @@ log: {every: 20}
 inline const std::string smallGptText =
     "model: {kind: gpt, layers: 1, hidden: 8, heads: 2, sequence: 4, "
     "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n";
+inline const std::string smallBertText =
+    "model: {kind: bert, layers: 1, hidden: 8, heads: 2, sequence: 21, "
+    "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n";
+inline const std::string smallResnetText =
+    "model: {kind: resnet, depth: 18}\n"
+    "training: {global_batch: 64, steps: 1}\n";
+inline const std::string smallClassifierText =
+    "model: {kind: classifier, layers: 1, hidden: 8, heads: 2, sequence: 4, "
+    "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n";
 inline const std::string smallMlpText =
     "model: {kind: mlp}\ntraining: {global_batch: 2, epochs: 1}\n"
     "data: {kind: idx, path: images, labels: digits}\n";

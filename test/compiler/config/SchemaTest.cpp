@@ -18,11 +18,14 @@ using testing::HasSubstr;
 /// A valid config in which the section of a key has the kind that has the key.
 std::string textWith(const Key &key) {
   std::string kind = key.kinds.empty() ? "" : splitChoices(key.kinds).front();
-  if (key.section() == "model" && kind == "mlp")
-    return smallMlpText;
-  if (key.section() == "model" && kind == "file")
-    return smallFileText;
-  return smallGptText;
+  if (key.section() != "model")
+    return smallGptText;
+  return kind == "bert"         ? smallBertText
+         : kind == "resnet"     ? smallResnetText
+         : kind == "classifier" ? smallClassifierText
+         : kind == "mlp"        ? smallMlpText
+         : kind == "file"       ? smallFileText
+                                : smallGptText;
 }
 
 std::vector<std::string> overridesFor(const Key &key) {
