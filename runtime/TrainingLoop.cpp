@@ -124,23 +124,15 @@ Status TrainingLoop::openData() {
   if (!session_.index().data())
     return Status();
   Expected<std::unique_ptr<Dataset>> dataset =
-      Dataset::open(*session_.index().data());
+      Dataset::open(*session_.index().data(), seed());
   if (!dataset.ok())
     return dataset.status();
   dataset_ = std::move(*dataset);
-  if (!dataset_ || !program_->inputs())
-    return Status();
-  for (const artifact::Input *input : *program_->inputs()) {
-    if (Status status = dataset_->checkInput(*input); !status.ok())
-      return status;
-    if (input->samples() != settings_->global_batch())
-      return Status(Code::inputRejected,
-                    session_.artifact().origin() + ": input '" +
-                        input->name()->str() + "' has " +
-                        std::to_string(input->samples()) +
-                        " samples, the global batch " +
-                        std::to_string(settings_->global_batch()));
-  }
+  Status status =
+      checkInputs(*program_, dataset_.get(), settings_->global_batch());
+  if (!status.ok())
+    return Status(status.code(),
+                  session_.artifact().origin() + ": " + status.message());
   return Status();
 }
 
@@ -168,12 +160,13 @@ Status TrainingLoop::countSteps() {
 
 Status TrainingLoop::run() {
   if (dataset_) {
-    uint64_t seed = options_.seed.value_or(settings_->seed());
-    SampleOrder order{dataset_->samples(), settings_->global_batch(), seed,
+    SampleOrder order{dataset_->samples(), settings_->global_batch(), seed(),
                       session_.index().data()->shuffle()};
     feeder_ =
         std::make_unique<Feeder>(*dataset_, order, *program_,
                                  session_.arena_->base(), options_.firstStep);
+  } else {
+    writePositions(*program_, session_.arena_->base());
   }
   SignalWatch watch;
   start_ = lastLog_ = Clock::now();
@@ -203,6 +196,10 @@ Status TrainingLoop::run() {
                             " after step " + std::to_string(report_.steps) +
                             " of " + std::to_string(lastStep_));
   return Status();
+}
+
+uint64_t TrainingLoop::seed() const {
+  return options_.seed.value_or(settings_->seed());
 }
 
 double TrainingLoop::readLoss() const {

@@ -29,6 +29,7 @@ private:
   Status findLoss();
   Status openData();
   Status countSteps();
+  uint64_t seed() const;
   double readLoss() const;
   void logStep(Clock::time_point now);
 

@@ -247,8 +247,15 @@ void IndexWriter::addSettings() {
   index.data->width = config.data.width / 8;
   index.data->shuffle = config.data.shuffle;
   index.data->sequence = model.sequence;
-  index.data->vocabulary =
-      model.kind == ModelKind::Mlp ? model.classes : model.vocabulary;
+  index.data->vocabulary = model.vocabulary;
+  index.data->classes = model.classes;
+  index.data->predictions = model.predictions;
+  if (config.evaluation.isGiven) {
+    index.evaluation = std::make_unique<artifact::EvaluationT>();
+    index.evaluation->every = config.evaluation.every;
+    index.evaluation->path = config.evaluation.path;
+    index.evaluation->labels_path = config.evaluation.labels;
+  }
   index.training = std::make_unique<artifact::TrainingT>();
   index.training->global_batch = training.globalBatch;
   index.training->micro_batch = training.microBatchSize();

@@ -13,14 +13,14 @@
 
 namespace kiln {
 
-static Status reject(const std::string &path, const std::string &found) {
+Status rejectData(const std::string &path, const std::string &found) {
   return Status(Code::inputRejected, "data file " + path + ": " + found);
 }
 
 static Expected<std::vector<std::byte>> unpack(const std::string &path) {
   gzFile file = ::gzopen(path.c_str(), "rbe");
   if (!file)
-    return reject(path, "cannot be opened as gzip");
+    return rejectData(path, "cannot be opened as gzip");
   std::vector<std::byte> bytes;
   constexpr unsigned chunk = 1 << 20;
   int got = 0;
@@ -33,15 +33,15 @@ static Expected<std::vector<std::byte>> unpack(const std::string &path) {
   // A truncated stream is noticed by gzclose only.
   int closed = ::gzclose(file);
   if (got < 0 || closed != Z_OK)
-    return reject(path, "gzip stream is damaged or truncated after " +
-                            std::to_string(bytes.size()) + " bytes");
+    return rejectData(path, "gzip stream is damaged or truncated after " +
+                                std::to_string(bytes.size()) + " bytes");
   return bytes;
 }
 
 Expected<ByteSource> ByteSource::open(const std::string &path) {
   int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0)
-    return reject(path, std::strerror(errno));
+    return rejectData(path, std::strerror(errno));
   struct stat info;
   bool isRegular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
   void *mapping = MAP_FAILED;
@@ -51,9 +51,9 @@ Expected<ByteSource> ByteSource::open(const std::string &path) {
   int failure = errno;
   ::close(file);
   if (!isRegular)
-    return reject(path, "is not a regular file");
+    return rejectData(path, "is not a regular file");
   if (info.st_size == 0)
-    return reject(path, "is empty");
+    return rejectData(path, "is empty");
   if (mapping == MAP_FAILED)
     return Status(Code::io, "data file " + path + ": cannot be mapped: " +
                                 std::strerror(failure));
@@ -69,7 +69,7 @@ Expected<ByteSource> ByteSource::open(const std::string &path) {
   if (!unpacked.ok())
     return unpacked.status();
   if (unpacked->empty())
-    return reject(path, "is empty once unpacked");
+    return rejectData(path, "is empty once unpacked");
   ByteSource result(path);
   result.unpacked_ = std::move(*unpacked);
   return result;

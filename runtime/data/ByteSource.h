@@ -12,6 +12,9 @@
 
 namespace kiln {
 
+/// "data file PATH: FOUND", as an input that is rejected.
+Status rejectData(const std::string &path, const std::string &found);
+
 /// The bytes of a data file: mapped as they are, or unpacked if it is a gzip
 /// file.
 class ByteSource {

@@ -5,11 +5,23 @@
 #include "runtime/Status.h"
 #include "runtime/artifact/Artifact_generated.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace kiln {
+
+/// A sample as it is read in one pass over the data: what is drawn at random,
+/// such as masks, is drawn anew in each epoch.
+struct SampleId {
+  uint64_t epoch;
+  uint64_t index;
+};
 
 /// Samples that can be read in any order, by any thread. Everything that can be
 /// wrong with the files is found when they are opened.
@@ -17,34 +29,90 @@ class Dataset {
 public:
   virtual ~Dataset() = default;
 
-  /// Opens what the artifact names; null for the kind "none".
-  static Expected<std::unique_ptr<Dataset>> open(const artifact::Data &data);
+  /// Opens what the artifact names; null for the kind "none". The seed is that
+  /// of what is drawn at random.
+  static Expected<std::unique_ptr<Dataset>> open(const artifact::Data &data,
+                                                 uint64_t seed);
+
+  /// Opens the data held out. What is learnt from data before training, such as
+  /// the vocabulary, still comes from the training data.
+  static Expected<std::unique_ptr<Dataset>>
+  openHeldOut(const artifact::Data &data, const artifact::Evaluation &heldOut,
+              uint64_t seed);
 
   virtual uint64_t samples() const = 0;
 
   /// Whether samples fit the input by name, shape and element type.
-  virtual Status checkInput(const artifact::Input &input) const = 0;
+  virtual Status checkInput(const artifact::Input &input) const;
 
   /// Writes one sample as the input wants it. Allocates nothing. The
   /// input must have passed `checkInput`.
-  virtual void write(const artifact::Input &input, uint64_t sample,
+  virtual void write(const artifact::Input &input, SampleId sample,
                      std::byte *target) const = 0;
+
+  /// Writes what stands for no sample, past the end of data held out: labels
+  /// that no loss and no accuracy counts, and zeros.
+  static void writePadding(const artifact::Input &input, std::byte *target);
+
+protected:
+  /// An input of integers that the dataset can feed.
+  struct Field {
+    std::string name;
+    uint64_t elements; // of a sample
+  };
+
+  Dataset(std::string path, std::vector<Field> fields)
+      : path_(std::move(path)), fields_(std::move(fields)) {}
+
+  const std::string &path() const { return path_; }
+
+  /// "data file PATH: MESSAGE".
+  Status reject(const std::string &message) const;
+
+private:
+  std::string path_;
+  std::vector<Field> fields_;
 };
+
+/// What a dataset is opened from: settings, and the files to read. They are the
+/// settings' own, or those of the data held out.
+struct DataSource {
+  const artifact::Data &settings;
+  std::string path;
+  std::string labels; // idx
+  uint64_t seed;
+};
+
+/// Images (u8, scaled to [0, 1]) as "image" and classes as "label" from two IDX
+/// files.
+Expected<std::unique_ptr<Dataset>> openIdx(const DataSource &source);
+
+/// "tokens" and "labels" (the same one further on) from a text, a byte being a
+/// token, or from a flat file of token ids.
+Expected<std::unique_ptr<Dataset>> openTokens(const DataSource &source);
+
+/// The input that holds each sample's place in the batch, whatever the data.
+constexpr std::string_view positionInput = "sample";
 
 /// Elements of one sample of an input.
 uint64_t sampleElements(const artifact::Input &input);
 
-/// Tells that an input of this name cannot be fed; `known` lists those that
-/// can.
-Status rejectInput(const artifact::Input &input, const std::string &known);
+/// Writes numbers as an input's integers.
+template <typename Number>
+void writeIntegers(const artifact::Input &input,
+                   std::span<const Number> numbers, std::byte *target) {
+  if (input.element_type() == artifact::ElementType::i64)
+    std::copy(numbers.begin(), numbers.end(),
+              reinterpret_cast<int64_t *>(target));
+  else
+    std::copy(numbers.begin(), numbers.end(),
+              reinterpret_cast<int32_t *>(target));
+}
 
-/// Images (u8, scaled to [0, 1]) as "image" and classes as "label" from two IDX
-/// files.
-Expected<std::unique_ptr<Dataset>> openIdx(const artifact::Data &data);
-
-/// "tokens" and "labels" (the same one further on) from a text, a byte being a
-/// token, or from a flat file of token ids.
-Expected<std::unique_ptr<Dataset>> openTokens(const artifact::Data &data);
+inline void writeInteger(const artifact::Input &input, int64_t number,
+                         std::byte *target) {
+  writeIntegers(input, std::span<const int64_t>(&number, 1), target);
+}
 
 } // namespace kiln
 

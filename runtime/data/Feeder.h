@@ -19,8 +19,22 @@ struct SampleOrder {
   uint64_t seed;
   bool isShuffled;
 
-  uint64_t at(uint64_t step, uint64_t position) const;
+  SampleId at(uint64_t step, uint64_t position) const;
 };
+
+/// Whether a program's inputs can be fed, batch by batch, from a dataset. With
+/// none only the samples' positions are fed, and the rest stays as it is.
+Status checkInputs(const artifact::Program &program, const Dataset *dataset,
+                   uint64_t globalBatch);
+
+/// Writes the inputs that are the same in every step: the samples' positions.
+void writePositions(const artifact::Program &program, std::byte *arena);
+
+/// Writes the samples from `first` on, in file order, as a program's inputs;
+/// places past the last sample are padded. For data held out, which is read
+/// once and always alike. Allocates nothing.
+void writeHeldOut(const artifact::Program &program, const Dataset &dataset,
+                  uint64_t first, std::byte *arena);
 
 /// Fills the inputs of a program. A thread prepares the batch of the next step
 /// in the staging places while the program runs. Dataset, program and arena

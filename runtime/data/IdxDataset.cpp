@@ -15,12 +15,9 @@ struct IdxFile {
   ByteSource source;
   uint64_t samples = 0;
   uint64_t sampleBytes = 1;
+  std::vector<uint64_t> shape; // of a sample
   std::span<const std::byte> elements;
 };
-
-Status reject(const std::string &path, const std::string &found) {
-  return Status(Code::inputRejected, "IDX file " + path + ": " + found);
-}
 
 uint32_t readBigEndian(std::span<const std::byte> bytes, size_t offset) {
   uint32_t number = 0;
@@ -33,93 +30,131 @@ Expected<IdxFile> openFile(const std::string &path) {
   Expected<ByteSource> source = ByteSource::open(path);
   if (!source.ok())
     return source.status();
-  IdxFile file{std::move(*source), 0, 1, {}};
+  IdxFile file{std::move(*source), 0, 1, {}, {}};
   std::span<const std::byte> bytes = file.source.bytes();
   constexpr uint32_t byteElements = 0x08;
   uint32_t magic = bytes.size() < 4 ? 0 : readBigEndian(bytes, 0);
   uint32_t dimensions = magic & 0xff;
   if (magic >> 8 != byteElements || dimensions < 1 || dimensions > 4)
-    return reject(path, "magic is " + std::to_string(magic) +
-                            ", wanted 2049 to 2052 (bytes in 1 to 4 "
-                            "dimensions)");
+    return rejectData(path, "magic is " + std::to_string(magic) +
+                                ", wanted 2049 to 2052 (bytes in 1 to 4 "
+                                "dimensions)");
   size_t header = 4 + 4 * dimensions;
   if (bytes.size() < header)
-    return reject(path, "ends within its header");
+    return rejectData(path, "ends within its header");
   file.samples = readBigEndian(bytes, 4);
   uint64_t wanted = file.samples;
   bool overflows = false;
   for (uint32_t i = 1; i < dimensions; ++i) {
     uint64_t size = readBigEndian(bytes, 4 + 4 * i);
+    file.shape.push_back(size);
     file.sampleBytes *= size; // Only used if `wanted`, which is no less, fits.
     overflows |= __builtin_mul_overflow(wanted, size, &wanted);
   }
   if (overflows || wanted != bytes.size() - header)
-    return reject(path, "has " + std::to_string(bytes.size() - header) +
-                            " bytes after its header, its sizes want " +
-                            (overflows ? "more than can be counted"
-                                       : std::to_string(wanted)));
+    return rejectData(path, "has " + std::to_string(bytes.size() - header) +
+                                " bytes after its header, its sizes want " +
+                                (overflows ? "more than can be counted"
+                                           : std::to_string(wanted)));
   if (wanted == 0)
-    return reject(path, "holds no samples");
+    return rejectData(path, "holds no samples");
   file.elements = bytes.subspan(header);
   return file;
 }
 
+std::string printShape(std::span<const uint64_t> shape) {
+  std::string text;
+  for (uint64_t size : shape)
+    text += (text.empty() ? "" : " x ") + std::to_string(size);
+  return text;
+}
+
+/// An image in the file: planes of one channel each.
+struct Planes {
+  uint64_t channels;
+  uint64_t pixels; // of a plane
+};
+
+/// Writes pixel by pixel, `channels` values each; the one channel of a grey
+/// image is repeated.
 template <typename Element>
-void writeScaled(std::span<const std::byte> source, std::byte *target) {
+void writeScaled(const std::byte *image, Planes planes, uint64_t channels,
+                 std::byte *target) {
   auto *elements = reinterpret_cast<Element *>(target);
-  for (size_t i = 0; i < source.size(); ++i)
-    elements[i] = static_cast<Element>(static_cast<uint8_t>(source[i])) /
-                  static_cast<Element>(255);
+  for (uint64_t pixel = 0; pixel < planes.pixels; ++pixel)
+    for (uint64_t channel = 0; channel < channels; ++channel) {
+      uint64_t plane = planes.channels == 1 ? 0 : channel;
+      auto value = static_cast<uint8_t>(image[plane * planes.pixels + pixel]);
+      *elements++ = static_cast<Element>(value) / static_cast<Element>(255);
+    }
 }
 
 class IdxDataset : public Dataset {
 public:
   IdxDataset(IdxFile images, IdxFile labels)
-      : images_(std::move(images)), labels_(std::move(labels)) {}
+      : Dataset(images.source.path(), {{"image", 0}, {"label", 1}}),
+        images_(std::move(images)), labels_(std::move(labels)) {}
 
   uint64_t samples() const override { return images_.samples; }
 
   Status checkInput(const artifact::Input &input) const override {
+    if (input.name()->string_view() != "image")
+      return Dataset::checkInput(input);
     ElementType type = input.element_type();
-    bool isImage = input.name()->string_view() == "image";
-    if (!isImage && input.name()->string_view() != "label")
-      return rejectInput(input, "image, label");
-    uint64_t wanted = isImage ? images_.sampleBytes : 1;
-    if (sampleElements(input) != wanted)
-      return reject(images_.source.path(),
-                    "input '" + input.name()->str() + "' wants " +
-                        std::to_string(sampleElements(input)) +
-                        " elements per sample, the file has " +
-                        std::to_string(wanted));
-    bool isFloat = type == ElementType::f32 || type == ElementType::f64;
-    bool isInteger = type == ElementType::i32 || type == ElementType::i64;
-    if (isImage ? isFloat : isInteger)
+    if (type != ElementType::f32 && type != ElementType::f64)
+      return reject("input 'image' has element type " +
+                    std::string(artifact::EnumNameElementType(type)) +
+                    ", wanted f32 or f64");
+    if (fits(input))
       return Status();
-    return reject(images_.source.path(),
-                  "input '" + input.name()->str() + "' has element type " +
-                      artifact::EnumNameElementType(type) + ", wanted " +
-                      (isImage ? "f32 or f64" : "i32 or i64"));
+    std::vector<uint64_t> wanted(input.sample_shape()->begin(),
+                                 input.sample_shape()->end());
+    return reject(
+        "its images are " + printShape(images_.shape) +
+        (images_.shape.size() == 3 ? " (channels x height x width)" : "") +
+        ", input 'image' wants " + printShape(wanted) +
+        (wanted.size() == 3 ? " (height x width x channels)" : ""));
   }
 
-  void write(const artifact::Input &input, uint64_t sample,
+  void write(const artifact::Input &input, SampleId sample,
              std::byte *target) const override {
-    auto label = static_cast<int32_t>(labels_.elements[sample]);
-    std::span<const std::byte> image = images_.elements.subspan(
-        sample * images_.sampleBytes, images_.sampleBytes);
-    switch (input.element_type()) {
-    case ElementType::f32:
-      return writeScaled<float>(image, target);
-    case ElementType::f64:
-      return writeScaled<double>(image, target);
-    case ElementType::i64:
-      *reinterpret_cast<int64_t *>(target) = label;
-      return;
-    default:
-      *reinterpret_cast<int32_t *>(target) = label;
-    }
+    if (input.name()->string_view() == "label")
+      return writeInteger(
+          input, static_cast<int64_t>(labels_.elements[sample.index]), target);
+    const std::byte *image =
+        images_.elements.data() + sample.index * images_.sampleBytes;
+    // A vector is the bytes in the file's order: planes of one pixel row.
+    bool isImage = input.sample_shape()->size() == 3;
+    Planes planes = isImage ? this->planes() : Planes{1, images_.sampleBytes};
+    uint64_t channels = isImage ? input.sample_shape()->Get(2) : 1;
+    if (input.element_type() == ElementType::f64)
+      writeScaled<double>(image, planes, channels, target);
+    else
+      writeScaled<float>(image, planes, channels, target);
   }
 
 private:
+  Planes planes() const {
+    uint64_t channels = images_.shape.size() == 3 ? images_.shape[0] : 1;
+    return {channels, images_.sampleBytes / channels};
+  }
+
+  /// Images have their channels last; anything else is taken as the file has
+  /// it.
+  bool fits(const artifact::Input &input) const {
+    const flatbuffers::Vector<int64_t> &wanted = *input.sample_shape();
+    if (wanted.size() != 3)
+      return sampleElements(input) == images_.sampleBytes;
+    if (images_.shape.size() < 2)
+      return false;
+    std::span<const uint64_t> size = std::span(images_.shape).last(2);
+    auto isSize = [&](unsigned at, uint64_t found) {
+      return static_cast<uint64_t>(wanted.Get(at)) == found;
+    };
+    return isSize(0, size[0]) && isSize(1, size[1]) &&
+           (planes().channels == 1 || isSize(2, planes().channels));
+  }
+
   IdxFile images_, labels_;
 };
 
@@ -131,7 +166,7 @@ Status checkLabels(const IdxFile &labels, uint64_t classes) {
       std::find_if(labels.elements.begin(), labels.elements.end(), isTooLarge);
   if (classes == 0 || found == labels.elements.end())
     return Status();
-  return reject(
+  return rejectData(
       labels.source.path(),
       "label " + std::to_string(static_cast<int>(*found)) + " of sample " +
           std::to_string(found - labels.elements.begin()) +
@@ -140,26 +175,27 @@ Status checkLabels(const IdxFile &labels, uint64_t classes) {
 
 } // namespace
 
-Expected<std::unique_ptr<Dataset>> openIdx(const artifact::Data &data) {
-  if (!data.labels_path() || data.labels_path()->size() == 0)
+Expected<std::unique_ptr<Dataset>> openIdx(const DataSource &source) {
+  if (source.labels.empty())
     return Status(Code::inputRejected,
                   "data of kind 'idx' has no path of labels");
-  Expected<IdxFile> images = openFile(data.path()->str());
+  Expected<IdxFile> images = openFile(source.path);
   if (!images.ok())
     return images.status();
-  Expected<IdxFile> labels = openFile(data.labels_path()->str());
+  Expected<IdxFile> labels = openFile(source.labels);
   if (!labels.ok())
     return labels.status();
   if (labels->sampleBytes != 1)
-    return reject(labels->source.path(),
-                  "labels have " + std::to_string(labels->sampleBytes) +
-                      " bytes each, wanted 1");
+    return rejectData(labels->source.path(),
+                      "labels have " + std::to_string(labels->sampleBytes) +
+                          " bytes each, wanted 1");
   if (images->samples != labels->samples)
-    return reject(labels->source.path(),
-                  "has " + std::to_string(labels->samples) + " labels for " +
-                      std::to_string(images->samples) + " images in " +
-                      images->source.path());
-  if (Status status = checkLabels(*labels, data.vocabulary()); !status.ok())
+    return rejectData(labels->source.path(),
+                      "has " + std::to_string(labels->samples) +
+                          " labels for " + std::to_string(images->samples) +
+                          " images in " + images->source.path());
+  if (Status status = checkLabels(*labels, source.settings.classes());
+      !status.ok())
     return status;
   return std::unique_ptr<Dataset>(
       std::make_unique<IdxDataset>(std::move(*images), std::move(*labels)));

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/data/Feeder.h"
+#include "Datasets.h"
+
+#include <set>
+
+namespace kiln::test {
+
+static DataT textData(const std::string &path, uint64_t sequence = 4) {
+  DataT data;
+  data.kind = "text";
+  data.path = path;
+  data.tokenizer = "bytes";
+  data.sequence = sequence;
+  data.vocabulary = 256;
+  return data;
+}
+
+// Batches run on over the end of an epoch, and each epoch holds every sample
+// once.
+TEST(SampleOrder, CoversEveryEpochOnce) {
+  SampleOrder order{7, 3, 5, true};
+  std::vector<uint64_t> samples;
+  for (uint64_t step = 0; step < 7; ++step)
+    for (uint64_t j = 0; j < 3; ++j)
+      samples.push_back(order.at(step, j).index);
+  for (size_t epoch = 0; epoch < 3; ++epoch) {
+    std::set<uint64_t> seen(samples.begin() + epoch * 7,
+                            samples.begin() + (epoch + 1) * 7);
+    EXPECT_EQ(seen.size(), 7u);
+  }
+  order.isShuffled = false;
+  SampleId next = order.at(2, 1); // Sample 7 is the first of epoch 1.
+  EXPECT_EQ(next.index, 0u);
+  EXPECT_EQ(next.epoch, 1u);
+}
+
+TEST(Feeder, GivesTheSameBatchesFromAnyFirstStep) {
+  std::string text;
+  for (int i = 0; i < 400; ++i)
+    text += static_cast<char>(i * 7);
+  TemporaryFile file(text);
+  auto dataset = open(textData(file.path()));
+  ASSERT_TRUE(dataset.ok());
+  ProgramT native;
+  native.name = "train";
+  addInput(native, "tokens", ElementType::i32, 6, {4}, 0, 128);
+  addInput(native, "labels", ElementType::i32, 6, {4}, 256, 256); // Not staged.
+  Packed<Program, ProgramT> program(native);
+  SampleOrder order{(*dataset)->samples(), 6, 1, true};
+  auto batches = [&](uint64_t first, uint64_t last) {
+    std::vector<int32_t> arena(88);
+    std::vector<std::vector<int32_t>> result;
+    Feeder feeder(**dataset, order, *program,
+                  reinterpret_cast<std::byte *>(arena.data()), first);
+    for (uint64_t step = first; step < last; ++step) {
+      feeder.next();
+      result.push_back({arena.begin(), arena.begin() + 24});
+      result.push_back({arena.begin() + 64, arena.begin() + 88});
+    }
+    return result;
+  };
+  auto all = batches(0, 50);
+  for (size_t i = 0; i < all.size(); i += 2) // Labels follow tokens.
+    EXPECT_EQ(all[i][1], all[i + 1][0]);
+  auto rest = batches(20, 50);
+  EXPECT_EQ(std::vector(all.begin() + 40, all.end()), rest);
+}
+
+TEST(Feeder, PositionsAreFedWithAnyDataAndWithout) {
+  TemporaryFile file("abcdefghijklm");
+  auto dataset = open(textData(file.path()));
+  ASSERT_TRUE(dataset.ok());
+  ProgramT native;
+  native.name = "train";
+  addInput(native, "sample", ElementType::i32, 3, {}, 0, 64);
+  addInput(native, "tokens", ElementType::i32, 3, {4}, 128, 192);
+  Packed<Program, ProgramT> program(native);
+  EXPECT_TRUE(checkInputs(*program, dataset->get(), 3).ok());
+  EXPECT_TRUE(checkInputs(*program, nullptr, 3).ok());
+  EXPECT_EQ(checkInputs(*program, nullptr, 4).code(), Code::inputRejected);
+
+  const std::vector<int32_t> places = {0, 1, 2};
+  std::vector<int32_t> arena(64, -2);
+  auto *base = reinterpret_cast<std::byte *>(arena.data());
+  writePositions(*program, base);
+  EXPECT_EQ(std::vector(arena.begin(), arena.begin() + 3), places);
+  arena.assign(64, -2);
+  {
+    Feeder feeder(**dataset, {3, 3, 0, false}, *program, base, 0);
+    feeder.next();
+  }
+  EXPECT_EQ(std::vector(arena.begin(), arena.begin() + 3), places);
+  EXPECT_EQ(arena[32], 'a');
+
+  ProgramT wide;
+  wide.name = "train";
+  addInput(wide, "sample", ElementType::i64, 3, {}, 0, 64);
+  Packed<Program, ProgramT> bad(wide);
+  EXPECT_EQ(checkInputs(*bad, nullptr, 3).code(), Code::inputRejected);
+}
+
+// A batch that reaches past the end must count nothing there.
+TEST(Feeder, HeldOutDataIsPadded) {
+  TemporaryFile file("abcdefghijklm"); // Three samples.
+  auto dataset = open(textData(file.path()));
+  ASSERT_TRUE(dataset.ok());
+  ProgramT native;
+  native.name = "evaluate";
+  addInput(native, "tokens", ElementType::i32, 2, {4}, 0, 0);
+  addInput(native, "labels", ElementType::i32, 2, {4}, 32, 32);
+  Packed<Program, ProgramT> program(native);
+  std::vector<int32_t> arena(16, -2);
+  writeHeldOut(*program, **dataset, 2,
+               reinterpret_cast<std::byte *>(arena.data()));
+  EXPECT_EQ(arena, (std::vector<int32_t>{'i', 'j', 'k', 'l', 0, 0, 0, 0, 'j',
+                                         'k', 'l', 'm', -1, -1, -1, -1}));
+}
+
+} // namespace kiln::test
