@@ -6,11 +6,12 @@
 
 namespace kiln {
 
-/// A model family: given its part of the config, its loss on one batch.
-using Model = Loss (*)(ModelBuilder &, const ModelConfig &);
+/// A model family: given its part of the config, writes its losses on one
+/// batch.
+using Model = void (*)(ModelBuilder &, const ModelConfig &);
 
-Loss gpt(ModelBuilder &, const ModelConfig &);
-Loss mlp(ModelBuilder &, const ModelConfig &);
+void gpt(ModelBuilder &, const ModelConfig &);
+void mlp(ModelBuilder &, const ModelConfig &);
 
 /// The family of this kind; null for `file`, which is text.
 Model findModel(ModelKind kind);

@@ -9,7 +9,8 @@ namespace kiln {
 
 /// GPT-2: a decoder with learned positions and norms before each block. Names,
 /// layouts and starting values are those of the public checkpoints.
-Loss gpt(ModelBuilder &m, const ModelConfig &config) {
+void gpt(ModelBuilder &m, const ModelConfig &config) {
+  constexpr double kEpsilon = 1e-5;
   Start normal = {InitKind::normal, 0, 0.02};
   // Projections into the residual stream start smaller, so that its variance
   // does not grow with depth.
@@ -22,30 +23,29 @@ Loss gpt(ModelBuilder &m, const ModelConfig &config) {
   Value labels = m.integers("labels", {config.sequence});
   Value x = m.embedding("wte.weight", tokens, config.vocabulary, config.hidden,
                         normal);
-  if (config.positions == Positions::Learned) {
-    Value positions =
-        m.parameter("wpe.weight", {config.sequence, config.hidden}, normal);
-    x = m.c.add(x, m.c.broadcast("sd->bsd", positions, tensorType(x)));
-  }
+  if (config.positions == Positions::Learned)
+    x = m.addPositions("wpe.weight", x, config.sequence, normal);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     std::string name = "h." + std::to_string(layer);
-    Value attended = m.layerNorm(name + ".ln_1", x, config.biases);
-    attended = m.linear(name + ".attn.c_attn", attended, 3 * config.hidden,
-                        normal, bias);
-    attended = m.causalAttention(attended, config.heads);
-    x = m.c.add(x, m.linear(name + ".attn.c_proj", attended, config.hidden,
-                            residual, bias));
-    Value wide = m.layerNorm(name + ".ln_2", x, config.biases);
-    wide = m.gelu(
-        m.linear(name + ".mlp.c_fc", wide, config.feedForward, normal, bias));
-    x = m.c.add(
-        x, m.linear(name + ".mlp.c_proj", wide, config.hidden, residual, bias));
+    auto linear = [&](const char *part, Value y, int64_t out, Start start) {
+      return m.linear(name + part, y, out, start, bias, LinearLayout::InOut);
+    };
+    Value y = m.layerNorm(name + ".ln_1", x, config.biases, kEpsilon);
+    y = linear(".attn.c_attn", y, 3 * config.hidden, normal);
+    y = m.attention(name + ".attn.attn_dropout", y, config.heads,
+                    /*isCausal=*/true, /*lengths=*/{}, 0);
+    y = linear(".attn.c_proj", y, config.hidden, residual);
+    x = m.c.add(x, y);
+    y = m.layerNorm(name + ".ln_2", x, config.biases, kEpsilon);
+    y = m.geluTanh(linear(".mlp.c_fc", y, config.feedForward, normal));
+    y = linear(".mlp.c_proj", y, config.hidden, residual);
+    x = m.c.add(x, y);
   }
-  x = m.layerNorm("ln_f", x, config.biases);
+  x = m.layerNorm("ln_f", x, config.biases, kEpsilon);
   // A tied head is the embedding table itself.
   Value head = m.parameter(config.tiedHead ? "wte.weight" : "lm_head.weight",
                            {config.vocabulary, config.hidden}, normal);
-  return m.headCrossEntropy(x, head, labels);
+  m.addHeadCrossEntropy(x, head, labels);
 }
 
 } // namespace kiln

@@ -9,18 +9,21 @@ namespace kiln {
 
 /// Perceptron with ReLU between its layers, on images as vectors: the smallest
 /// model that trains.
-Loss mlp(ModelBuilder &m, const ModelConfig &config) {
+void mlp(ModelBuilder &m, const ModelConfig &config) {
   Value x = m.input("image", {config.inputs});
   Value label = m.integers("label", {});
   auto layer = [&](int64_t number, int64_t out) {
     double bound = 1 / std::sqrt(double(tensorType(x).getShape().back()));
     Start uniform = {InitKind::uniform, -bound, bound};
-    return m.linear("fc" + std::to_string(number), x, out, uniform, uniform);
+    return m.linear("fc" + std::to_string(number), x, out, uniform, uniform,
+                    LinearLayout::InOut);
   };
   int64_t number = 1;
   for (int64_t width : config.hiddenSizes)
     x = m.relu(layer(number++, width));
-  return m.crossEntropy(layer(number, config.classes), label);
+  Value logits = layer(number, config.classes);
+  m.addCrossEntropy(logits, label);
+  m.countCorrect(logits, label);
 }
 
 } // namespace kiln

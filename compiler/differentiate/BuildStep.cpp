@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Makes the training step of a differentiated function. The function's
-// arguments are variables (marked `kiln.variable`), inputs (`kiln.input`) and
-// weights of the losses (`kiln.scale`); its results are totals, denominators
-// and the gradients of the variables. The prologue keeps of it what the
-// denominators need, so that a loss is divided by the count of the whole batch
-// in every micro-batch.
+// arguments are variables (marked `kiln.variable`), variables without gradients
+// (`kiln.state`), inputs (`kiln.input`) and weights of the losses
+// (`kiln.scale`); its results are totals, denominators, totals that running
+// statistics follow (`kiln.running`) and the gradients of the variables. The
+// prologue keeps of it what the denominators need, so that a loss is divided by
+// the count of the whole batch in every micro-batch.
 #include "compiler/differentiate/Optimizer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -21,8 +22,8 @@ namespace {
 
 /// The arguments and results of a differentiated function by what they are.
 struct Signature {
-  SmallVector<unsigned> variables, inputs, scales;
-  SmallVector<unsigned> totals, denominators, grads;
+  SmallVector<unsigned> variables, states, inputs, scales;
+  SmallVector<unsigned> totals, denominators, running, grads;
 };
 
 struct BuildStepPass : impl::BuildStepBase<BuildStepPass> {
@@ -72,6 +73,8 @@ static FailureOr<Signature> readSignature(func::FuncOp function) {
   for (unsigned index = 0; index < function.getNumArguments(); ++index) {
     if (function.getArgAttr(index, kVariableAttribute))
       signature.variables.push_back(index);
+    else if (function.getArgAttr(index, kStateAttribute))
+      signature.states.push_back(index);
     else if (function.getArgAttr(index, kInputAttribute))
       signature.inputs.push_back(index);
     else if (function.getArgAttr(index, kScaleAttribute))
@@ -103,11 +106,15 @@ static FailureOr<Signature> readSignature(func::FuncOp function) {
            << " variables; wanted totals and gradients: run "
               "-kiln-differentiate first";
   unsigned firstGrad = function.getNumResults() - signature.variables.size();
-  for (unsigned index = 0; index < firstGrad; ++index)
-    (function.getResultAttr(index, kDenominatorAttribute)
-         ? signature.denominators
-         : signature.totals)
+  for (unsigned index = 0; index < firstGrad; ++index) {
+    auto has = [&](StringRef name) {
+      return bool(function.getResultAttr(index, name));
+    };
+    (has(kRunningAttribute)       ? signature.running
+     : has(kDenominatorAttribute) ? signature.denominators
+                                  : signature.totals)
         .push_back(index);
+  }
   for (unsigned index = firstGrad; index < function.getNumResults(); ++index)
     signature.grads.push_back(index);
   if (signature.denominators.size() != signature.scales.size())
@@ -141,6 +148,14 @@ static void cloneBody(func::FuncOp function, OpBuilder &builder,
     builder.clone(op, mapping);
 }
 
+// A sum of ones over the batch, which has its size only after the schedule.
+static Value countSamples(OpBuilder &builder, Location loc) {
+  Composer c(builder, loc);
+  Type element = builder.getF64Type();
+  auto batch = RankedTensorType::get(ShapedType::kDynamic, element);
+  return c.sum("b->", c.broadcast("->b", c.constant(1, element), batch));
+}
+
 // What the denominators do not need is dead here and removed by the next
 // canonicalization.
 LogicalResult BuildStepPass::buildPrologue(StepOp step, func::FuncOp function,
@@ -169,6 +184,8 @@ LogicalResult BuildStepPass::buildPrologue(StepOp step, func::FuncOp function,
   SmallVector<Value> counts;
   for (unsigned index : signature.denominators)
     counts.push_back(mapping.lookupOrDefault(getReturned(function, index)));
+  if (!signature.running.empty())
+    counts.push_back(countSamples(builder, function.getLoc()));
   YieldOp::create(builder, function.getLoc(), counts);
   return success();
 }
@@ -180,13 +197,17 @@ void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function,
   Composer c(builder, function.getLoc());
   IRMapping mapping;
   addInputs(block, function, signature, mapping);
-  for (unsigned index : signature.variables) {
-    auto name =
-        function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
-    Value argument = function.getArgument(index);
-    mapping.map(argument, ReadOp::create(builder, function.getLoc(),
-                                         argument.getType(), name));
-  }
+  auto readAll = [&](ArrayRef<unsigned> indices, StringRef attribute) {
+    for (unsigned index : indices) {
+      Value argument = function.getArgument(index);
+      mapping.map(argument,
+                  ReadOp::create(builder, function.getLoc(), argument.getType(),
+                                 function.getArgAttrOfType<FlatSymbolRefAttr>(
+                                     index, attribute)));
+    }
+  };
+  readAll(signature.variables, kVariableAttribute);
+  readAll(signature.states, kStateAttribute);
   SmallVector<Value> weights;
   for (auto [scale, denominator] :
        llvm::zip_equal(signature.scales, signature.denominators)) {
@@ -196,6 +217,9 @@ void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function,
     mapping.map(function.getArgument(scale), weight);
     weights.push_back(weight);
   }
+  if (!signature.running.empty()) // The count of samples, for the update only.
+    block.addArgument(RankedTensorType::get({}, builder.getF64Type()),
+                      function.getLoc());
   cloneBody(function, builder, mapping);
   Value loss;
   for (auto [position, index] : llvm::enumerate(signature.totals)) {
@@ -205,7 +229,8 @@ void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function,
     loss = loss ? c.add(loss, term) : term;
   }
   SmallVector<Value> yielded = {loss};
-  for (unsigned index : signature.grads)
+  for (unsigned index :
+       llvm::concat<const unsigned>(signature.running, signature.grads))
     yielded.push_back(mapping.lookup(getReturned(function, index)));
   YieldOp::create(builder, function.getLoc(), yielded);
 }
@@ -218,6 +243,10 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
   for (unsigned index : signature.denominators)
     block.addArgument(getReturned(function, index).getType(),
                       function.getLoc());
+  Value samples;
+  if (!signature.running.empty())
+    samples = block.addArgument(RankedTensorType::get({}, builder.getF64Type()),
+                                function.getLoc());
   SmallVector<Value> sums;
   for (Type type :
        step.getAccumulate().front().getTerminator()->getOperandTypes())
@@ -225,24 +254,53 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
   OpBuilder declarations(step);
   SymbolTable symbols(getOperation());
   auto declare = [&](StringRef name, RankedTensorType type, Role role) {
+    // A model that counts steps has declared the count already.
+    auto known = symbols.lookup<VariableOp>(name);
+    if (known && known.getRole() == role && known.getTensorType() == type)
+      return known;
     auto variable =
         VariableOp::create(declarations, function.getLoc(), name, type, role);
     symbols.insert(variable);
     return variable;
   };
-  SmallVector<VariableOp> parameters;
+  SmallVector<VariableOp> parameters, statistics;
+  SmallVector<double> momenta;
+  auto find = [&](FlatSymbolRefAttr name) -> FailureOr<VariableOp> {
+    if (auto variable = symbols.lookup<VariableOp>(name.getValue()))
+      return variable;
+    return function.emitError("names '")
+           << name.getValue() << "', which is not a variable";
+  };
   for (unsigned index : signature.variables) {
-    auto name =
-        function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
-    auto variable = symbols.lookup<VariableOp>(name.getValue());
-    if (!variable)
-      return function.emitError("reads '")
-             << name.getValue() << "', which is not a variable";
-    parameters.push_back(variable);
+    auto variable = find(function.getArgAttrOfType<FlatSymbolRefAttr>(
+        index, kVariableAttribute));
+    if (failed(variable))
+      return failure();
+    parameters.push_back(*variable);
   }
+  for (unsigned index : signature.running) {
+    auto fields = dyn_cast<DictionaryAttr>(
+        function.getResultAttr(index, kRunningAttribute));
+    auto name = fields ? fields.getAs<FlatSymbolRefAttr>("variable")
+                       : FlatSymbolRefAttr();
+    auto momentum = fields ? fields.getAs<FloatAttr>("momentum") : FloatAttr();
+    if (!name || !momentum)
+      return function.emitError("has result ")
+             << index
+             << " marked kiln.running; wanted {momentum = 0.1 : f64, variable "
+                "= @name}";
+    auto variable = find(name);
+    if (failed(variable))
+      return failure();
+    statistics.push_back(*variable);
+    momenta.push_back(momentum.getValueAsDouble());
+  }
+  size_t running = signature.running.size();
   Optimizer updater(getOptions(), c, declare);
-  SmallVector<Value> reports =
-      updater.update(parameters, ArrayRef(sums).drop_front(), sums.front());
+  SmallVector<Value> reports = updater.update(
+      parameters, ArrayRef(sums).drop_front(1 + running), sums.front());
+  for (size_t index = 0; index < running; ++index)
+    updater.follow(statistics[index], sums[1 + index], samples, momenta[index]);
   YieldOp::create(builder, function.getLoc(), reports);
   step.setOutputsAttr(builder.getStrArrayAttr(updater.reported()));
   return success();

@@ -66,6 +66,8 @@ static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder,
   SmallVector<Value> totals;
   unsigned denominators = 0;
   for (auto [index, value] : llvm::enumerate(results)) {
+    if (function.getResultAttr(index, kRunningAttribute))
+      continue;
     if (function.getResultAttr(index, kDenominatorAttribute)) {
       ++denominators;
       continue;
@@ -105,7 +107,8 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
   SmallVector<BlockArgument> wanted;
   for (BlockArgument argument : function.getArguments())
     if (isFloatTensor(argument.getType()) &&
-        !function.getArgAttr(argument.getArgNumber(), kInputAttribute))
+        !function.getArgAttr(argument.getArgNumber(), kInputAttribute) &&
+        !function.getArgAttr(argument.getArgNumber(), kStateAttribute))
       wanted.push_back(argument);
   SmallVector<Operation *> ops;
   for (Operation &op : function.front().without_terminator())

@@ -10,10 +10,7 @@ using namespace mlir;
 namespace kiln {
 
 SmallVector<StringRef> Optimizer::reported() const {
-  SmallVector<StringRef> names = {"loss", "learning_rate"};
-  if (options.clipNorm > 0)
-    names.push_back("grad_norm");
-  return names;
+  return {"loss", "learning_rate", "grad_norm"};
 }
 
 Value Optimizer::read(VariableOp variable) {
@@ -113,6 +110,14 @@ void Optimizer::updateAdam(VariableOp parameter, Value grad) {
   assign(parameter, p, moved);
 }
 
+// s = s + momentum (total / samples - s)
+void Optimizer::follow(VariableOp statistic, Value total, Value samples,
+                       double momentum) {
+  Value old = read(statistic);
+  Value mean = c.div(total, scalarLike(samples, total));
+  assign(statistic, old, c.add(old, c.mul(c.sub(mean, old), momentum)));
+}
+
 SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
                                      ValueRange grads, Value loss) {
   VariableOp count = declare(
@@ -120,15 +125,13 @@ SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
   Value before = read(count);
   step = c.add(before, 1);
   rate = buildRate();
-  double infinity = std::numeric_limits<double>::infinity();
-  isFinite = c.compare(Predicate::lt, c.abs(loss), infinity);
+  // No variable is assigned before every gradient is known to be finite. The
+  // norm of finite gradients can overflow: that too stops the update.
+  Value norm = buildNorm(grads);
+  isFinite = c.compare(Predicate::lt, c.add(c.abs(loss), norm),
+                       std::numeric_limits<double>::infinity());
   SmallVector<Value> scaled(grads);
-  SmallVector<Value> reports = {loss, rate};
   if (options.clipNorm > 0) {
-    Value norm = buildNorm(grads);
-    reports.push_back(norm);
-    // The norm of finite gradients can overflow: that too stops the update.
-    isFinite = c.compare(Predicate::lt, c.add(c.abs(loss), norm), infinity);
     Value factor =
         c.minimum(c.div(c.fill(options.clipNorm, norm), c.add(norm, 1e-6)),
                   c.fill(1, norm));
@@ -142,7 +145,7 @@ SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
     else
       updateAdam(parameter, grad);
   }
-  return reports;
+  return {loss, rate, norm};
 }
 
 } // namespace kiln

@@ -26,6 +26,10 @@ public:
                                         mlir::ValueRange grads,
                                         mlir::Value loss);
   llvm::SmallVector<llvm::StringRef> reported() const;
+  /// Moves a running statistic towards the mean over all samples. Call after
+  /// `update`.
+  void follow(VariableOp statistic, mlir::Value total, mlir::Value samples,
+              double momentum);
 
 private:
   mlir::Value buildRate();

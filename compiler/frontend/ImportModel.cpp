@@ -17,8 +17,11 @@ OwningOpRef<ModuleOp> importModel(const Config &config, MLIRContext &context) {
   Type precision = config.training.precision == Precision::F64
                        ? Type(builder.getF64Type())
                        : Type(builder.getF32Type());
-  ModelBuilder writer(*module, precision);
-  writer.finish(model(writer, config.model));
+  for (Purpose purpose : {Purpose::Training, Purpose::Evaluation}) {
+    ModelBuilder writer(*module, precision, purpose, config.training.seed);
+    model(writer, config.model);
+    writer.finish();
+  }
   return module;
 }
 

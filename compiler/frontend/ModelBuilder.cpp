@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/frontend/ModelBuilder.h"
 
+#include "llvm/Support/xxhash.h"
+
 #include <cmath>
+#include <limits>
 
 using namespace mlir;
 
 namespace kiln {
 
-ModelBuilder::ModelBuilder(ModuleOp module, Type precision)
+ModelBuilder::ModelBuilder(ModuleOp module, Type precision, Purpose purpose,
+                           int64_t seed)
     : c(builder, module.getLoc()), module(module), precision(precision),
+      purpose(purpose), seed(seed),
       builder(OpBuilder::atBlockEnd(module.getBody())) {
-  function = func::FuncOp::create(builder, module.getLoc(), "model",
+  function = func::FuncOp::create(builder, module.getLoc(),
+                                  isTraining() ? "model" : "evaluate",
                                   builder.getFunctionType({}, {}));
-  function->setAttr(kLossAttribute, builder.getUnitAttr());
   builder.setInsertionPointToEnd(function.addEntryBlock());
 }
 
@@ -42,33 +47,61 @@ Value ModelBuilder::integers(StringRef name, ArrayRef<int64_t> sampleShape) {
       builder.getNamedAttr(kInputAttribute, builder.getStringAttr(name)));
 }
 
+// The function that is written first declares the variable.
+Value ModelBuilder::addVariable(StringRef name, RankedTensorType type,
+                                Role role, Start start, StringRef attribute) {
+  if (Value known = arguments.lookup(name))
+    return known;
+  if (!module.lookupSymbol(name)) {
+    OpBuilder declarations(function);
+    VariableOp::create(
+        declarations, module.getLoc(), name, type, role, start.kind,
+        llvm::APFloat(start.a), llvm::APFloat(start.b),
+        /*decays=*/role == Role::parameter && type.getRank() > 1);
+  }
+  auto symbol = FlatSymbolRefAttr::get(builder.getContext(), name);
+  return arguments[name] =
+             addArgument(type, builder.getNamedAttr(attribute, symbol));
+}
+
 Value ModelBuilder::parameter(StringRef name, ArrayRef<int64_t> shape,
                               Start start) {
-  if (Value known = parameters.lookup(name))
-    return known;
-  auto type = RankedTensorType::get(shape, precision);
-  OpBuilder declarations(function);
-  VariableOp::create(declarations, module.getLoc(), name, type, Role::parameter,
-                     start.kind, llvm::APFloat(start.a), llvm::APFloat(start.b),
-                     /*decays=*/shape.size() > 1);
-  auto symbol = FlatSymbolRefAttr::get(builder.getContext(), name);
-  return parameters[name] = addArgument(
-             type, builder.getNamedAttr(kVariableAttribute, symbol));
+  return addVariable(name, RankedTensorType::get(shape, precision),
+                     Role::parameter, start, kVariableAttribute);
+}
+
+Value ModelBuilder::getSamples() {
+  Value &samples = arguments["sample"];
+  return samples ? samples : samples = integers("sample", {});
+}
+
+Value ModelBuilder::getStep() {
+  return addVariable("step", RankedTensorType::get({}, builder.getF64Type()),
+                     Role::state, {}, kStateAttribute);
+}
+
+Value ModelBuilder::linear(Value x, Value weight, Value bias,
+                           LinearLayout layout) {
+  std::string rows = indexLetters(tensorType(x).getRank() - 1);
+  std::string matrix = layout == LinearLayout::InOut ? "xy" : "yx";
+  Value y = c.contract(rows + "x," + matrix + "->" + rows + "y", x, weight);
+  return bias ? c.add(y, c.spreadColumns(bias, y)) : y;
 }
 
 Value ModelBuilder::linear(StringRef name, Value x, int64_t out, Start weight,
-                           std::optional<Start> bias) {
+                           std::optional<Start> bias, LinearLayout layout) {
   int64_t in = tensorType(x).getShape().back();
-  Value matrix = parameter((name + ".weight").str(), {in, out}, weight);
-  std::string rows = indexLetters(tensorType(x).getRank() - 1);
-  Value y = c.contract(rows + "x," + "xy->" + rows + "y", x, matrix);
-  if (!bias)
-    return y;
-  return c.add(
-      y, c.spreadColumns(parameter((name + ".bias").str(), {out}, *bias), y));
+  SmallVector<int64_t> shape = {in, out};
+  if (layout == LinearLayout::OutIn)
+    std::swap(shape[0], shape[1]);
+  Value matrix = parameter((name + ".weight").str(), shape, weight);
+  Value vector =
+      bias ? parameter((name + ".bias").str(), {out}, *bias) : Value();
+  return linear(x, matrix, vector, layout);
 }
 
-Value ModelBuilder::layerNorm(StringRef name, Value x, bool hasShift) {
+Value ModelBuilder::layerNorm(StringRef name, Value x, bool hasShift,
+                              double epsilon) {
   RankedTensorType type = tensorType(x);
   int64_t width = type.getShape().back();
   Value scale = parameter((name + ".weight").str(), {width}, {InitKind::ones});
@@ -76,8 +109,59 @@ Value ModelBuilder::layerNorm(StringRef name, Value x, bool hasShift) {
       hasShift ? parameter((name + ".bias").str(), {width}, {}) : Value();
   auto rows = RankedTensorType::get(type.getShape().drop_back(), precision);
   return LayerNormOp::create(builder, c.loc, type, rows, rows, x, scale, shift,
-                             llvm::APFloat(1e-5))
+                             llvm::APFloat(epsilon))
       .getResult();
+}
+
+void ModelBuilder::follow(StringRef variable, Value total, double momentum) {
+  auto symbol = FlatSymbolRefAttr::get(builder.getContext(), variable);
+  auto fields = builder.getDictionaryAttr(
+      {builder.getNamedAttr("variable", symbol),
+       builder.getNamedAttr("momentum", builder.getF64FloatAttr(momentum))});
+  addResult(total, "", builder.getNamedAttr(kRunningAttribute, fields));
+}
+
+Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
+                              double momentum) {
+  constexpr double kEpsilon = 1e-5;
+  RankedTensorType type = tensorType(x);
+  int64_t channels = type.getShape().back();
+  auto vector = RankedTensorType::get(channels, precision);
+  Value scale =
+      parameter((name + ".weight").str(), {channels}, {InitKind::ones});
+  Value shift = parameter((name + ".bias").str(), {channels}, {});
+  std::string meanName = (name + ".running_mean").str(),
+              varianceName = (name + ".running_var").str();
+  if (!isTraining()) {
+    Value mean =
+        addVariable(meanName, vector, Role::statistic, {}, kVariableAttribute);
+    Value variance = addVariable(varianceName, vector, Role::statistic,
+                                 {InitKind::ones}, kVariableAttribute);
+    Value slope = c.mul(scale, c.rsqrt(c.add(variance, kEpsilon)));
+    Value centred = c.sub(x, c.spreadColumns(mean, x));
+    return c.add(c.mul(centred, c.spreadColumns(slope, x)),
+                 c.spreadColumns(shift, x));
+  }
+  auto perSample =
+      RankedTensorType::get({ShapedType::kDynamic, channels}, precision);
+  auto norm = BatchNormOp::create(
+      builder, c.loc, type, perSample, perSample, x, scale, shift,
+      builder.getI64IntegerAttr(group), builder.getF64FloatAttr(kEpsilon));
+  OpBuilder declarations(function);
+  for (auto [variable, start] :
+       {std::pair(meanName, InitKind::zeros), {varianceName, InitKind::ones}})
+    VariableOp::create(declarations, module.getLoc(), variable, vector,
+                       Role::statistic, start, llvm::APFloat(0.0),
+                       llvm::APFloat(0.0), /*decays=*/false);
+  // Running variances are unbiased, those that normalise are not.
+  double count = double(group);
+  for (int64_t size : type.getShape().drop_front().drop_back())
+    count *= double(size);
+  double correction = count > 1 ? count / (count - 1) : 1;
+  follow(meanName, c.sum("bc->c", norm.getMean()), momentum);
+  follow(varianceName, c.mul(c.sum("bc->c", norm.getVariance()), correction),
+         momentum);
+  return norm.getResult();
 }
 
 Value ModelBuilder::embedding(StringRef name, Value ids, int64_t rows,
@@ -89,54 +173,159 @@ Value ModelBuilder::embedding(StringRef name, Value ids, int64_t rows,
       builder, c.loc, RankedTensorType::get(shape, precision), table, ids);
 }
 
-Value ModelBuilder::gelu(Value x) {
+Value ModelBuilder::addPositions(StringRef name, Value x, int64_t rows,
+                                 Start start) {
+  ArrayRef<int64_t> shape = tensorType(x).getShape();
+  Value table = parameter(name, {rows, shape[2]}, start);
+  if (rows != shape[1])
+    table = c.slice(table, 0, 0, shape[1]);
+  return c.add(x, c.broadcast("sd->bsd", table, tensorType(x)));
+}
+
+Value ModelBuilder::geluTanh(Value x) {
   return GeluOp::create(builder, c.loc, x.getType(), x, /*tanh=*/true);
+}
+
+Value ModelBuilder::gelu(Value x) {
+  return GeluOp::create(builder, c.loc, x.getType(), x, /*tanh=*/false);
 }
 
 Value ModelBuilder::relu(Value x) { return ReluOp::create(builder, c.loc, x); }
 
-Value ModelBuilder::causalAttention(Value packed, int64_t heads) {
+Value ModelBuilder::dropout(StringRef name, Value x, double rate) {
+  if (!isTraining() || rate == 0)
+    return x;
+  auto stream = static_cast<int32_t>(llvm::xxh3_64bits(name));
+  return DropoutOp::create(builder, c.loc, x.getType(), x, getSamples(),
+                           getStep(), builder.getF64FloatAttr(rate),
+                           builder.getI64IntegerAttr(seed),
+                           builder.getI64IntegerAttr(stream));
+}
+
+Value ModelBuilder::attention(StringRef name, Value packed, int64_t heads,
+                              bool isCausal, Value lengths,
+                              double dropoutRate) {
   ArrayRef<int64_t> shape = tensorType(packed).getShape();
   int64_t batch = shape[0], sequence = shape[1], hidden = shape[2] / 3,
           width = hidden / heads;
+  double scale = 1 / std::sqrt(double(width));
   Value split = c.reshape(packed, {batch, sequence, 3, heads, width});
-  auto result =
-      RankedTensorType::get({batch, sequence, heads, width}, precision);
-  auto lse = RankedTensorType::get({batch, heads, sequence}, precision);
-  auto scale = builder.getF64FloatAttr(1 / std::sqrt(double(width)));
-  auto attention = AttentionOp::create(builder, c.loc, result, lse, split,
-                                       scale, builder.getUnitAttr());
-  return c.reshape(attention.getResult(), {batch, sequence, hidden});
+  Value result;
+  if (isTraining() && dropoutRate > 0) {
+    result = attendInParts(name, split, isCausal, lengths, scale, dropoutRate);
+  } else {
+    auto type =
+        RankedTensorType::get({batch, sequence, heads, width}, precision);
+    auto lse = RankedTensorType::get({batch, heads, sequence}, precision);
+    result = AttentionOp::create(builder, c.loc, type, lse, split, lengths,
+                                 builder.getF64FloatAttr(scale),
+                                 isCausal ? builder.getUnitAttr() : UnitAttr())
+                 .getResult();
+  }
+  return c.reshape(result, {batch, sequence, hidden});
 }
 
-// A sum of ones: the schedule evaluates it over the whole batch, whatever the
-// micro-batch.
-Value ModelBuilder::countRows(Value labels) {
-  auto ones = RankedTensorType::get(tensorType(labels).getShape(), precision);
-  Value one = c.constant(1, precision);
-  return c.sumAll(c.broadcast("->" + indexLetters(ones.getRank()), one, ones));
+// Probabilities that drop out must exist, so there is no joint form.
+Value ModelBuilder::attendInParts(StringRef name, Value split, bool isCausal,
+                                  Value lengths, double scale,
+                                  double dropoutRate) {
+  ArrayRef<int64_t> shape = tensorType(split).getShape();
+  auto part = [&](int64_t index) {
+    return c.reshape(c.slice(split, 2, index, 1),
+                     {shape[0], shape[1], shape[3], shape[4]});
+  };
+  Value scores = c.mul(c.contract("bshd,bthd->bhst", part(0), part(1)), scale);
+  RankedTensorType type = tensorType(scores);
+  RankedTensorType indices = type.clone(builder.getI32Type());
+  Value key = c.broadcast("t->bhst", c.iota(shape[1]), indices);
+  Value hidden = c.fill(-std::numeric_limits<double>::infinity(), scores);
+  if (isCausal) {
+    Value query = c.broadcast("s->bhst", c.iota(shape[1]), indices);
+    scores = c.select(c.compare(Predicate::le, key, query), scores, hidden);
+  }
+  if (lengths) {
+    Value end = c.broadcast("b->bhst", lengths, indices);
+    scores = c.select(c.compare(Predicate::lt, key, end), scores, hidden);
+  }
+  Value weights = SoftmaxOp::create(builder, c.loc, scores);
+  return c.contract("bhst,bthd->bshd", dropout(name, weights, dropoutRate),
+                    part(2));
 }
 
-Loss ModelBuilder::crossEntropy(Value logits, Value labels) {
+// A product with rows of zeros and a one: few rows are taken, and its gradient
+// is one too.
+Value ModelBuilder::takeRows(Value x, Value positions) {
+  ArrayRef<int64_t> rows = tensorType(positions).getShape();
+  int64_t sequence = tensorType(x).getDimSize(1);
+  auto indices =
+      RankedTensorType::get({rows[0], rows[1], sequence}, builder.getI32Type());
+  Value isTaken =
+      c.compare(Predicate::eq, c.broadcast("bp->bps", positions, indices),
+                c.broadcast("s->bps", c.iota(sequence), indices));
+  return c.contract("bps,bsd->bpd", c.convert(isTaken, precision), x);
+}
+
+Value ModelBuilder::countLabels(Value labels) {
+  Value zero =
+      c.broadcast("->" + indexLetters(tensorType(labels).getRank()),
+                  c.constant(0, builder.getI32Type()), tensorType(labels));
+  return c.sumAll(c.convert(c.compare(Predicate::ge, labels, zero), precision));
+}
+
+void ModelBuilder::addResult(Value value, const std::string &name,
+                             ArrayRef<NamedAttribute> attributes) {
+  results.push_back(value);
+  resultNames.push_back(name);
+  resultAttributes.push_back(builder.getDictionaryAttr(attributes));
+}
+
+void ModelBuilder::addLoss(Value total, Value count) {
+  std::string number = "." + std::to_string(losses++);
+  addResult(total, "total" + number);
+  addResult(count, "count" + number,
+            builder.getNamedAttr(kDenominatorAttribute, builder.getUnitAttr()));
+}
+
+void ModelBuilder::addCrossEntropy(Value logits, Value labels) {
   auto scalar = RankedTensorType::get({}, precision);
-  return {SoftmaxCrossEntropyOp::create(builder, c.loc, scalar, logits, labels),
-          countRows(labels)};
+  addLoss(SoftmaxCrossEntropyOp::create(builder, c.loc, scalar, logits, labels),
+          countLabels(labels));
 }
 
-Loss ModelBuilder::headCrossEntropy(Value x, Value weight, Value labels) {
+void ModelBuilder::addHeadCrossEntropy(Value x, Value weight, Value labels) {
   auto scalar = RankedTensorType::get({}, precision);
-  auto head = HeadLossOp::create(builder, c.loc, scalar, x.getType(),
-                                 weight.getType(), x, weight, labels);
-  return {head.getTotal(), countRows(labels)};
+  auto head = HeadLossOp::create(builder, c.loc, scalar,
+                                 TypeRange{x.getType(), weight.getType()}, x,
+                                 weight, labels);
+  addLoss(head.getTotal(), countLabels(labels));
 }
 
-void ModelBuilder::finish(Loss loss) {
-  func::ReturnOp::create(builder, c.loc,
-                         ValueRange{loss.total, loss.denominator});
-  function.setType(builder.getFunctionType(
-      function.getArgumentTypes(),
-      {loss.total.getType(), loss.denominator.getType()}));
-  function.setResultAttr(1, kDenominatorAttribute, builder.getUnitAttr());
+// A row without a label counts in neither figure.
+void ModelBuilder::countCorrect(Value logits, Value labels) {
+  if (isTraining())
+    return;
+  Value classes =
+      c.spreadColumns(c.iota(tensorType(logits).getShape().back()), logits);
+  Value isLabel =
+      c.compare(Predicate::eq, c.spreadRows(labels, logits), classes);
+  Value lowest = c.fill(-std::numeric_limits<double>::infinity(), logits);
+  Value own = c.maxRows(c.select(isLabel, logits, lowest));
+  Value isCorrect = c.compare(Predicate::ge, own, c.maxRows(logits));
+  addResult(c.sumAll(c.convert(isCorrect, precision)), "correct");
+  addResult(countLabels(labels), "answered");
+}
+
+void ModelBuilder::finish() {
+  func::ReturnOp::create(builder, c.loc, results);
+  function.setType(builder.getFunctionType(function.getArgumentTypes(),
+                                           ValueRange(results).getTypes()));
+  if (!isTraining()) {
+    SmallVector<StringRef> names(resultNames.begin(), resultNames.end());
+    function->setAttr(kEvaluationAttribute, builder.getStrArrayAttr(names));
+    return;
+  }
+  function->setAttr(kLossAttribute, builder.getUnitAttr());
+  function.setAllResultAttrs(resultAttributes);
 }
 
 } // namespace kiln

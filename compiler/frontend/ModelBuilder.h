@@ -11,23 +11,29 @@
 
 namespace kiln {
 
-/// A total over samples and what it is divided by.
-struct Loss {
-  mlir::Value total, denominator;
-};
-
 /// How a parameter starts.
 struct Start {
   InitKind kind = InitKind::zeros;
   double a = 0, b = 0;
 };
 
-/// Writes a model as a function `model` on a symbolic batch: what a file in
-/// models/ is made of. Parameters become variables when first named; naming one
-/// again gives the same value, which is how weights are tied.
+/// How the weight matrix of a linear layer lies in public checkpoints.
+enum class LinearLayout { InOut, OutIn };
+
+/// What a model is written for: its loss, or figures on data held out, where
+/// nothing drops out and norms use running statistics.
+enum class Purpose { Training, Evaluation };
+
+/// Writes a model as a function on a symbolic batch, `model` for training or
+/// `evaluate`: what a file in models/ is made of. Parameters become variables
+/// when first named; naming one again gives the same value, which is how
+/// weights are tied.
 class ModelBuilder {
 public:
-  ModelBuilder(mlir::ModuleOp module, mlir::Type precision);
+  ModelBuilder(mlir::ModuleOp module, mlir::Type precision, Purpose purpose,
+               int64_t seed);
+
+  bool isTraining() const { return purpose == Purpose::Training; }
 
   /// One batch of samples of the given shape.
   mlir::Value input(llvm::StringRef name, llvm::ArrayRef<int64_t> sampleShape);
@@ -38,37 +44,76 @@ public:
   mlir::Value parameter(llvm::StringRef name, llvm::ArrayRef<int64_t> shape,
                         Start start);
 
-  /// Weight[in, out] as `name.weight` and, if wanted, `name.bias`.
+  /// `name.weight` and, if wanted, `name.bias`.
   mlir::Value linear(llvm::StringRef name, mlir::Value x, int64_t out,
-                     Start weight, std::optional<Start> bias);
-  mlir::Value layerNorm(llvm::StringRef name, mlir::Value x, bool hasShift);
+                     Start weight, std::optional<Start> bias,
+                     LinearLayout layout);
+  /// The same for parameters that have other names.
+  mlir::Value linear(mlir::Value x, mlir::Value weight, mlir::Value bias,
+                     LinearLayout layout);
+  mlir::Value layerNorm(llvm::StringRef name, mlir::Value x, bool hasShift,
+                        double epsilon);
+  /// Over the last dimension, with running statistics `name.running_mean` and
+  /// `name.running_var`.
+  mlir::Value batchNorm(llvm::StringRef name, mlir::Value x, int64_t group,
+                        double momentum);
   mlir::Value embedding(llvm::StringRef name, mlir::Value ids, int64_t rows,
                         int64_t width, Start start);
+  /// The first `sequence` of `rows` learned vectors, added to x.
+  mlir::Value addPositions(llvm::StringRef name, mlir::Value x, int64_t rows,
+                           Start start);
+  mlir::Value geluTanh(mlir::Value x);
   mlir::Value gelu(mlir::Value x);
   mlir::Value relu(mlir::Value x);
-  /// Causal self-attention over packed queries, keys and values [batch,
-  /// sequence, 3 * hidden].
-  mlir::Value causalAttention(mlir::Value packed, int64_t heads);
+  /// `name` tells the random numbers of one place in the model from those of
+  /// another.
+  mlir::Value dropout(llvm::StringRef name, mlir::Value x, double rate);
+  /// Self-attention over packed queries, keys and values [batch, sequence, 3 *
+  /// hidden]. Positions from `lengths` (null: all are real) on are not seen.
+  mlir::Value attention(llvm::StringRef name, mlir::Value packed, int64_t heads,
+                        bool isCausal, mlir::Value lengths, double dropoutRate);
+  /// Rows positions[b, p] of x[b, s, d].
+  mlir::Value takeRows(mlir::Value x, mlir::Value positions);
 
-  /// Mean over all rows of the batch.
-  Loss crossEntropy(mlir::Value logits, mlir::Value labels);
-  Loss headCrossEntropy(mlir::Value x, mlir::Value weight, mlir::Value labels);
+  /// Adds a mean over all rows that have a label to the loss.
+  void addCrossEntropy(mlir::Value logits, mlir::Value labels);
+  void addHeadCrossEntropy(mlir::Value x, mlir::Value weight,
+                           mlir::Value labels);
+  /// Evaluation also counts the rows whose greatest logit is the label's.
+  void countCorrect(mlir::Value logits, mlir::Value labels);
 
   /// Ends the function.
-  void finish(Loss loss);
+  void finish();
 
   Composer c;
 
 private:
   mlir::Value addArgument(mlir::RankedTensorType type,
                           mlir::NamedAttribute attribute);
-  mlir::Value countRows(mlir::Value labels);
+  mlir::Value addVariable(llvm::StringRef name, mlir::RankedTensorType type,
+                          Role role, Start start, llvm::StringRef attribute);
+  mlir::Value attendInParts(llvm::StringRef name, mlir::Value split,
+                            bool isCausal, mlir::Value lengths, double scale,
+                            double dropoutRate);
+  mlir::Value countLabels(mlir::Value labels);
+  mlir::Value getSamples();
+  mlir::Value getStep();
+  void addResult(mlir::Value value, const std::string &name,
+                 llvm::ArrayRef<mlir::NamedAttribute> attributes = {});
+  void addLoss(mlir::Value total, mlir::Value count);
+  void follow(llvm::StringRef variable, mlir::Value total, double momentum);
 
   mlir::ModuleOp module;
   mlir::Type precision;
+  Purpose purpose;
+  int64_t seed;
   mlir::OpBuilder builder;
   mlir::func::FuncOp function;
-  llvm::StringMap<mlir::Value> parameters;
+  llvm::StringMap<mlir::Value> arguments; // Inputs and variables by name.
+  llvm::SmallVector<mlir::Value> results;
+  llvm::SmallVector<std::string> resultNames;
+  llvm::SmallVector<mlir::Attribute> resultAttributes;
+  unsigned losses = 0;
 };
 
 } // namespace kiln

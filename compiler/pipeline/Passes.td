@@ -8,8 +8,8 @@ def Differentiate : Pass<"kiln-differentiate", "mlir::ModuleOp"> {
   let summary = "Append the gradients of the loss to each function marked kiln.loss";
   let description = [{
     A function that returns totals, and perhaps denominators (results marked `kiln.denominator`), returns in
-    addition the gradient of the sum of its totals with respect to every float argument that is not a
-    `kiln.input`. With denominators each total is weighed by a scalar argument marked `kiln.scale`
+    addition the gradient of the sum of its totals with respect to every float argument that is neither a
+    `kiln.input` nor a `kiln.state`. Results marked `kiln.running` are not part of the loss. With denominators each total is weighed by a scalar argument marked `kiln.scale`
     that the pass adds: one over the denominator of the whole batch.
   }];
   let dependentDialects = ["::kiln::KilnDialect"];

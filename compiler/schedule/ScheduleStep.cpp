@@ -63,11 +63,20 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
       schedule(step);
     SmallVector<func::FuncOp> functions(getOperation().getOps<func::FuncOp>());
     for (func::FuncOp function : functions)
-      schedule(function);
+      if (failed(function->hasAttr(kEvaluationAttribute)
+                     ? scheduleEvaluation(function)
+                     : schedule(function)))
+        return signalPassFailure();
+  }
+
+  int64_t getMicroBatch() const {
+    return microBatch == 0 ? int64_t(batch)
+                           : std::min<int64_t>(microBatch, batch);
   }
 
   void schedule(StepOp step);
-  void schedule(func::FuncOp function);
+  LogicalResult schedule(func::FuncOp function);
+  LogicalResult scheduleEvaluation(func::FuncOp function);
   void scheduleWhole(StepOp step, ProgramOp program);
   void scheduleAccumulation(StepOp step, ProgramOp program, int64_t micro);
 };
@@ -197,8 +206,7 @@ void ScheduleStepPass::schedule(StepOp step) {
   auto program =
       ProgramOp::create(builder, step.getLoc(), step.getSymName(), batch);
   program.getBody().emplaceBlock();
-  int64_t micro =
-      microBatch == 0 ? int64_t(batch) : std::min<int64_t>(microBatch, batch);
+  int64_t micro = getMicroBatch();
   if (micro == batch)
     scheduleWhole(step, program);
   else
@@ -207,7 +215,7 @@ void ScheduleStepPass::schedule(StepOp step) {
 }
 
 // A function is a program of one phase that reads its arguments whole.
-void ScheduleStepPass::schedule(func::FuncOp function) {
+LogicalResult ScheduleStepPass::schedule(func::FuncOp function) {
   OpBuilder builder(function);
   Location loc = function.getLoc();
   auto program = ProgramOp::create(builder, loc, function.getSymName(), batch);
@@ -232,6 +240,54 @@ void ScheduleStepPass::schedule(func::FuncOp function) {
     OutputOp::create(builder, loc, "result" + std::to_string(index), value);
   YieldOp::create(builder, loc, ValueRange());
   function.erase();
+  return success();
+}
+
+// Measures one micro-batch of samples; reads variables and assigns none.
+LogicalResult ScheduleStepPass::scheduleEvaluation(func::FuncOp function) {
+  auto names = dyn_cast<ArrayAttr>(function->getAttr(kEvaluationAttribute));
+  if (!names || names.size() != function.getNumResults())
+    return function.emitError("needs one name per result in kiln.evaluation, "
+                              "found ")
+           << function->getAttr(kEvaluationAttribute) << " for "
+           << function.getNumResults() << " results";
+  OpBuilder builder(function);
+  Location loc = function.getLoc();
+  int64_t samples = getMicroBatch();
+  auto program =
+      ProgramOp::create(builder, loc, function.getSymName(), samples);
+  builder.setInsertionPointToEnd(&program.getBody().emplaceBlock());
+  SmallVector<Attribute> inputs;
+  for (unsigned index = 0; index < function.getNumArguments(); ++index)
+    if (auto name = function.getArgAttr(index, kInputAttribute))
+      inputs.push_back(name);
+  auto phase = PhaseOp::create(builder, loc, "evaluate", 1, 0, samples,
+                               builder.getArrayAttr(inputs));
+  Block &block = phase.getBody().emplaceBlock();
+  builder.setInsertionPointToEnd(&block);
+  IRMapping mapping;
+  for (BlockArgument argument : function.getArguments()) {
+    unsigned index = argument.getArgNumber();
+    auto variable =
+        function.getArgAttrOfType<FlatSymbolRefAttr>(index, kVariableAttribute);
+    if (variable)
+      mapping.map(argument,
+                  ReadOp::create(builder, loc, argument.getType(), variable));
+    else if (function.getArgAttr(index, kInputAttribute))
+      mapping.map(argument, block.addArgument(
+                                specialise(argument.getType(), samples), loc));
+    else
+      return function.emitError("has argument ")
+             << index
+             << ", which is neither a variable nor an input: mark it "
+                "kiln.variable or kiln.input";
+  }
+  for (auto [name, value] : llvm::zip_equal(
+           names, inlineBlock(function.front(), builder, mapping, samples)))
+    OutputOp::create(builder, loc, cast<StringAttr>(name), value);
+  YieldOp::create(builder, loc, ValueRange());
+  function.erase();
+  return success();
 }
 
 } // namespace kiln

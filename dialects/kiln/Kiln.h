@@ -25,6 +25,13 @@ inline constexpr llvm::StringLiteral kVariableAttribute = "kiln.variable";
 inline constexpr llvm::StringLiteral kInputAttribute = "kiln.input";
 inline constexpr llvm::StringLiteral kDenominatorAttribute = "kiln.denominator";
 inline constexpr llvm::StringLiteral kScaleAttribute = "kiln.scale";
+// An argument that is the value of a variable that has no gradient.
+inline constexpr llvm::StringLiteral kStateAttribute = "kiln.state";
+// A result that is a total over samples, whose mean a running statistic
+// follows: {variable, momentum}.
+inline constexpr llvm::StringLiteral kRunningAttribute = "kiln.running";
+// A function that measures a model: the names of its results.
+inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 
 /// Bytes of a tensor with static shape; a truth value takes one.
 int64_t getByteSize(mlir::Type type);

@@ -60,13 +60,15 @@ static Value oneHot(Composer &c, Value labels, Value like) {
                    tensorType(like).getElementType());
 }
 
+// A row without a label has no part in the loss: `hot` sums to 0 there, else 1.
 Values SoftmaxCrossEntropyOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
   Value x = getLogits();
   Value shifted = c.sub(x, c.spreadRows(c.maxRows(x), x));
   Value lse = c.log(c.sumRows(c.exp(shifted)));
-  Value picked = c.sumRows(c.mul(shifted, oneHot(c, getLabels(), x)));
-  return {c.sumAll(c.sub(lse, picked))};
+  Value hot = oneHot(c, getLabels(), x);
+  Value picked = c.sumRows(c.mul(shifted, hot));
+  return {c.sumAll(c.sub(c.mul(lse, c.sumRows(hot)), picked))};
 }
 
 Values HeadLossOp::decompose(OpBuilder &builder) {
@@ -80,8 +82,12 @@ Values HeadLossOp::decompose(OpBuilder &builder) {
   Value e = c.exp(shifted);
   Value sum = c.sumRows(e);
   Value hot = oneHot(c, getLabels(), logits);
-  Value total = c.sumAll(c.sub(c.log(sum), c.sumRows(c.mul(shifted, hot))));
-  Value dlogits = c.sub(c.div(e, c.spreadRows(sum, e)), hot);
+  Value hasLabel = c.sumRows(hot);
+  Value total = c.sumAll(
+      c.sub(c.mul(c.log(sum), hasLabel), c.sumRows(c.mul(shifted, hot))));
+  if (!hasGradients())
+    return {total};
+  Value dlogits = c.sub(c.mul(e, c.spreadRows(c.div(hasLabel, sum), e)), hot);
   return {total, c.contract(rows + "v,vx->" + rows + "x", dlogits, getWeight()),
           c.contract(rows + "v," + rows + "x->vx", dlogits, x)};
 }
@@ -106,26 +112,31 @@ static Heads unpack(Composer &c, Value packed) {
 }
 
 // Scores[b, h, s, t] of query s and key t, minus infinity where the key lies in
-// the future.
+// the future or past the length of the sample.
 static Value buildScores(Composer &c, const Heads &heads, double scale,
-                         bool isCausal) {
+                         bool isCausal, Value lengths) {
   Value scores =
       c.mul(c.contract("bshd,bthd->bhst", heads.queries, heads.keys), scale);
-  if (!isCausal)
-    return scores;
   RankedTensorType type = tensorType(scores);
   auto indices = type.clone(c.builder.getI32Type());
-  Value query = c.broadcast("s->bhst", c.iota(type.getDimSize(2)), indices);
   Value key = c.broadcast("t->bhst", c.iota(type.getDimSize(3)), indices);
-  return c.select(c.compare(Predicate::le, key, query), scores,
-                  c.fill(-std::numeric_limits<double>::infinity(), scores));
+  Value hidden = c.fill(-std::numeric_limits<double>::infinity(), scores);
+  if (isCausal) {
+    Value query = c.broadcast("s->bhst", c.iota(type.getDimSize(2)), indices);
+    scores = c.select(c.compare(Predicate::le, key, query), scores, hidden);
+  }
+  if (lengths) {
+    Value end = c.broadcast("b->bhst", lengths, indices);
+    scores = c.select(c.compare(Predicate::lt, key, end), scores, hidden);
+  }
+  return scores;
 }
 
 Values AttentionOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
   Heads heads = unpack(c, getPacked());
-  Value scores =
-      buildScores(c, heads, getScale().convertToDouble(), getCausal());
+  Value scores = buildScores(c, heads, getScale().convertToDouble(),
+                             getCausal(), getLengths());
   Value greatest = c.maxRows(scores);
   Value e = c.exp(c.sub(scores, c.spreadRows(greatest, scores)));
   Value sum = c.sumRows(e);
@@ -140,7 +151,7 @@ Values AttentionGradOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
   Heads heads = unpack(c, getPacked());
   double scale = getScale().convertToDouble();
-  Value scores = buildScores(c, heads, scale, getCausal());
+  Value scores = buildScores(c, heads, scale, getCausal(), getLengths());
   Value weights = c.exp(c.sub(scores, c.spreadRows(getLse(), scores)));
   Value dValues = c.contract("bhst,bshd->bthd", weights, getGrad());
   Value dWeights = c.contract("bshd,bthd->bhst", getGrad(), heads.values);
@@ -187,17 +198,105 @@ int64_t AttentionGradOp::getPointwise() {
   return 5 * countPairs(tensorType(getPacked()), getCausal());
 }
 
-// Logits, and dx and dw where something reads them.
+// Logits, and dx and dw.
 int64_t HeadLossOp::getFlops() {
   auto weight = tensorType(getWeight());
   int64_t tokens = tensorType(getLabels()).getNumElements();
-  int64_t products = 1 + !getDx().use_empty() + !getDw().use_empty();
-  return products * 2 * tokens * weight.getNumElements();
+  return (hasGradients() ? 3 : 1) * 2 * tokens * weight.getNumElements();
 }
 
 int64_t HeadLossOp::getPointwise() {
   return 5 * tensorType(getLabels()).getNumElements() *
          tensorType(getWeight()).getDimSize(0);
+}
+
+// Elements are numbered within their sample, so that neither the batch nor its
+// cuts matter.
+Values DropoutOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  RankedTensorType type = tensorType(getOperand());
+  int64_t batch = type.getDimSize(0), size = type.getNumElements() / batch;
+  Value x = c.reshape(getOperand(), {batch, size});
+  double rate = getRate().convertToDouble();
+  Value step = c.convert(getStep(), builder.getI32Type());
+  Value number =
+      RandomOp::create(builder, getLoc(), x.getType(), getSamples(),
+                       c.iota(size), step, getSeedAttr(), getStreamAttr());
+  Value kept = c.select(c.compare(Predicate::ge, number, rate),
+                        c.mul(x, 1 / (1 - rate)), c.fill(0, x));
+  return {c.reshape(kept, type.getShape())};
+}
+
+namespace {
+/// [batch, ..., channels] as [groups, places of a group, channels].
+struct Grouped {
+  Grouped(Composer &c, Value x, int64_t group) : c(c) {
+    ArrayRef<int64_t> shape = tensorType(x).getShape();
+    channels = shape.back();
+    batch = shape.front();
+    groups = batch / group;
+    places = tensorType(x).getNumElements() / channels / groups;
+  }
+  Value split(Value x) { return c.reshape(x, {groups, places, channels}); }
+  Value sum(Value x) { return c.sum("gpc->gc", x); }
+  Value spread(Value statistic, Value like) {
+    return c.broadcast("gc->gpc", statistic, tensorType(like));
+  }
+  Value spreadChannels(Value vector, Value like) {
+    return c.broadcast("c->gpc", vector, tensorType(like));
+  }
+  /// A statistic of each group as one of each sample, and back.
+  Value perSample(Value statistic) {
+    auto type = RankedTensorType::get({groups, batch / groups, channels},
+                                      tensorType(statistic).getElementType());
+    return c.reshape(c.broadcast("gc->gbc", statistic, type),
+                     {batch, channels});
+  }
+  Value perGroup(Value statistic) {
+    Value samples = c.reshape(statistic, {groups, batch / groups, channels});
+    return c.reshape(c.slice(samples, 1, 0, 1), {groups, channels});
+  }
+
+  Composer &c;
+  int64_t batch, groups, places, channels;
+};
+} // namespace
+
+// Two passes, as in layer_norm.
+Values BatchNormOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  Grouped grouped(c, getOperand(), getGroup());
+  Value x = grouped.split(getOperand());
+  Value mean = c.div(grouped.sum(x), double(grouped.places));
+  Value centred = c.sub(x, grouped.spread(mean, x));
+  Value variance =
+      c.div(grouped.sum(c.mul(centred, centred)), double(grouped.places));
+  Value rstd = c.rsqrt(c.add(variance, getEpsilon().convertToDouble()));
+  Value scaled = c.mul(c.mul(centred, grouped.spread(rstd, x)),
+                       grouped.spreadChannels(getScale(), x));
+  Value result = c.add(scaled, grouped.spreadChannels(getShift(), x));
+  return {c.reshape(result, tensorType(getOperand()).getShape()),
+          grouped.perSample(mean), grouped.perSample(variance)};
+}
+
+// With n = (x - mean) rstd: dshift = sum g, dscale = sum g n and
+// dx = scale rstd (g - mean(g) - n mean(g n)), means over each group.
+Values BatchNormGradOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  Grouped grouped(c, getOperand(), getGroup());
+  Value x = grouped.split(getOperand()), g = grouped.split(getGrad());
+  Value mean = grouped.perGroup(getMean());
+  Value rstd = c.rsqrt(
+      c.add(grouped.perGroup(getVariance()), getEpsilon().convertToDouble()));
+  Value n = c.mul(c.sub(x, grouped.spread(mean, x)), grouped.spread(rstd, x));
+  Value sumG = grouped.sum(g), sumGn = grouped.sum(c.mul(g, n));
+  double places = double(grouped.places);
+  Value centred = c.sub(c.sub(g, grouped.spread(c.div(sumG, places), x)),
+                        c.mul(n, grouped.spread(c.div(sumGn, places), x)));
+  Value slope = c.mul(rstd, c.broadcast("c->gc", getScale(), tensorType(rstd)));
+  Value dx = c.mul(centred, grouped.spread(slope, x));
+  return {c.reshape(dx, tensorType(getOperand()).getShape()),
+          c.sum("gc->c", sumGn), c.sum("gc->c", sumG)};
 }
 
 } // namespace kiln

@@ -297,6 +297,7 @@ Gradients SoftmaxOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 }
 
 // total = sum of -log softmax(x)[label], so dx = g (softmax(x) - onehot(label))
+// in rows that have a label.
 Gradients SoftmaxCrossEntropyOp::buildVjp(OpBuilder &builder,
                                           ValueRange grads) {
   Composer c(builder, getLoc());
@@ -305,26 +306,52 @@ Gradients SoftmaxCrossEntropyOp::buildVjp(OpBuilder &builder,
   Value classes = c.spreadColumns(c.iota(tensorType(x).getShape().back()), x);
   Value labels = c.convert(getLabels(), builder.getI32Type());
   Value isLabel = c.compare(Predicate::eq, c.spreadRows(labels, x), classes);
-  Value difference =
-      c.sub(softmax, c.convert(isLabel, tensorType(x).getElementType()));
+  Value hot = c.convert(isLabel, tensorType(x).getElementType());
+  Value hasLabel = c.spreadRows(c.sumRows(hot), x);
+  Value difference = c.sub(c.mul(softmax, hasLabel), hot);
   return {c.mul(difference, c.spread(grads[0], x)), Value()};
 }
 
 // The op has made the gradients of its total already.
 Gradients HeadLossOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
-  if (!grads[0] || grads[1] || grads[2])
-    return {}; // Gradients of gradients are not.
-  return {c.mul(getDx(), c.spread(grads[0], getDx())),
-          c.mul(getDw(), c.spread(grads[0], getDw())), Value()};
+  bool isOfTotal = grads[0] && llvm::none_of(grads.drop_front(), [](Value g) {
+                     return bool(g); // Gradients of gradients are not.
+                   });
+  if (!isOfTotal || !hasGradients())
+    return {};
+  Value dx = getGradients()[0], dw = getGradients()[1];
+  return {c.mul(dx, c.spread(grads[0], dx)), c.mul(dw, c.spread(grads[0], dw)),
+          Value()};
 }
 
 Gradients AttentionOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   if (!grads[0] || grads[1])
     return {}; // The log-sum-exp is kept for the gradient only.
-  return {AttentionGradOp::create(builder, getLoc(), getPacked().getType(),
-                                  getPacked(), getResult(), getLse(), grads[0],
-                                  getScaleAttr(), getCausalAttr())};
+  Gradients result = {AttentionGradOp::create(
+      builder, getLoc(), getPacked().getType(), getPacked(), getResult(),
+      getLse(), grads[0], getLengths(), getScaleAttr(), getCausalAttr())};
+  if (getLengths())
+    result.push_back(Value());
+  return result;
+}
+
+// Linear in its operand: the same elements fall out of the gradient.
+Gradients DropoutOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  return {DropoutOp::create(builder, getLoc(), getType(), grads[0],
+                            getSamples(), getStep(), getRateAttr(),
+                            getSeedAttr(), getStreamAttr()),
+          Value(), Value()};
+}
+
+Gradients BatchNormOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  if (!grads[0] || grads[1] || grads[2])
+    return {}; // Statistics are not differentiated.
+  auto grad = BatchNormGradOp::create(
+      builder, getLoc(), getOperand().getType(), getScale().getType(),
+      getShift().getType(), getOperand(), getScale(), getMean(), getVariance(),
+      grads[0], getGroupAttr(), getEpsilonAttr());
+  return {grad.getDoperand(), grad.getDscale(), grad.getDshift()};
 }
 
 } // namespace kiln

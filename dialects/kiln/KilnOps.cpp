@@ -517,18 +517,34 @@ LogicalResult HeadLossOp::verify() {
   if (weight.getRank() != 2 || x.getRank() < 1 ||
       weight.getDimSize(1) != x.getShape().back())
     return emitOpError("contracts rows of ") << x << " with rows of " << weight;
-  if (getDx().getType() != x || getDw().getType() != weight ||
+  bool areGradients = !hasGradients() || llvm::equal(getGradients().getTypes(),
+                                                     ArrayRef<Type>{x, weight});
+  if (!areGradients ||
       cast<RankedTensorType>(getTotal().getType()).getRank() != 0)
-    return emitOpError(
-        "must have a scalar and the types of x and weight as results");
+    return emitOpError("must have a scalar as result, and perhaps gradients of "
+                       "the types of x and weight");
   if (failed(verifySameElements(*this, x, weight)) ||
       failed(verifySameElements(*this, x, getTotal().getType())))
     return failure();
   return verifyLabels(*this, x, cast<RankedTensorType>(getLabels().getType()));
 }
 
+LogicalResult HeadLossOp::canonicalize(HeadLossOp op,
+                                       PatternRewriter &rewriter) {
+  bool isRead = llvm::any_of(op.getGradients(),
+                             [](Value grad) { return !grad.use_empty(); });
+  if (!op.hasGradients() || isRead)
+    return failure();
+  auto smaller = HeadLossOp::create(rewriter, op.getLoc(),
+                                    op.getTotal().getType(), TypeRange(),
+                                    op.getX(), op.getWeight(), op.getLabels());
+  rewriter.replaceAllUsesWith(op.getTotal(), smaller.getTotal());
+  rewriter.eraseOp(op);
+  return success();
+}
+
 static LogicalResult verifyAttention(Operation *op, RankedTensorType packed,
-                                     Type result, Type lse) {
+                                     Type result, Type lse, Value lengths) {
   if (packed.getRank() != 5 || packed.getDimSize(2) != 3)
     return op->emitOpError("needs queries, keys and values as [batch, "
                            "sequence, 3, heads, width], found ")
@@ -542,12 +558,18 @@ static LogicalResult verifyAttention(Operation *op, RankedTensorType packed,
     return op->emitOpError("must have results ")
            << wanted << " and " << wantedLse << ", found " << result << " and "
            << lse;
+  if (lengths && cast<RankedTensorType>(lengths.getType()) !=
+                     RankedTensorType::get(
+                         shape[0], IntegerType::get(op->getContext(), 32)))
+    return op->emitOpError("needs one i32 length per sample of ")
+           << packed << ", found " << lengths.getType();
   return success();
 }
 
 LogicalResult AttentionOp::verify() {
   return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
-                         getResult().getType(), getLse().getType());
+                         getResult().getType(), getLse().getType(),
+                         getLengths());
 }
 
 LogicalResult AttentionGradOp::verify() {
@@ -557,7 +579,136 @@ LogicalResult AttentionGradOp::verify() {
                "must have gradients of the types of packed and result, found ")
            << getDpacked().getType() << " and " << getGrad().getType();
   return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
-                         getResult().getType(), getLse().getType());
+                         getResult().getType(), getLse().getType(),
+                         getLengths());
+}
+
+LogicalResult DropoutOp::verify() {
+  auto type = cast<RankedTensorType>(getOperand().getType());
+  auto samples = cast<RankedTensorType>(getSamples().getType());
+  if (type.getRank() < 1 || samples.getRank() != 1 ||
+      samples.getDimSize(0) != type.getDimSize(0))
+    return emitOpError("needs one number per sample of ")
+           << type << ", found " << samples;
+  double rate = getRate().convertToDouble();
+  if (!(rate >= 0 && rate < 1))
+    return emitOpError("has rate ") << rate << "; wanted at least 0, below 1";
+  return success();
+}
+
+static LogicalResult verifyBatchNorm(Operation *op, RankedTensorType type,
+                                     int64_t group, ArrayRef<Value> perChannel,
+                                     ArrayRef<Value> perSample) {
+  if (type.getRank() < 2)
+    return op->emitOpError("needs [batch, ..., channels], found ") << type;
+  int64_t batch = type.getDimSize(0);
+  if (group < 1 || (!ShapedType::isDynamic(batch) && batch % group != 0))
+    return op->emitOpError("takes statistics over groups of ")
+           << group << " samples, which do not make up a batch of " << batch
+           << "; wanted a multiple";
+  auto vector =
+      RankedTensorType::get(type.getShape().back(), type.getElementType());
+  auto rows = RankedTensorType::get({batch, type.getShape().back()},
+                                    type.getElementType());
+  for (Value value : perChannel)
+    if (value.getType() != vector)
+      return op->emitOpError("needs ")
+             << vector << " per channel, found " << value.getType();
+  for (Value value : perSample)
+    if (value.getType() != rows)
+      return op->emitOpError("needs ")
+             << rows << " for mean and variance, found " << value.getType();
+  return success();
+}
+
+LogicalResult BatchNormOp::verify() {
+  if (getResult().getType() != getOperand().getType())
+    return emitOpError("turns ")
+           << getOperand().getType() << " into " << getResult().getType();
+  return verifyBatchNorm(*this, cast<RankedTensorType>(getOperand().getType()),
+                         getGroup(), {getScale(), getShift()},
+                         {getMean(), getVariance()});
+}
+
+LogicalResult BatchNormGradOp::verify() {
+  if (getGrad().getType() != getOperand().getType() ||
+      getDoperand().getType() != getOperand().getType())
+    return emitOpError("has gradients of types ")
+           << getGrad().getType() << " and " << getDoperand().getType()
+           << "; wanted that of the operand";
+  return verifyBatchNorm(*this, cast<RankedTensorType>(getOperand().getType()),
+                         getGroup(), {getScale(), getDscale(), getDshift()},
+                         {getMean(), getVariance()});
+}
+
+//===----------------------------------------------------------------------===//
+// Random numbers
+//===----------------------------------------------------------------------===//
+
+SmallVector<AffineMap> RandomOp::getLoopMaps() {
+  MLIRContext *context = getContext();
+  AffineExpr sample = getAffineDimExpr(0, context),
+             element = getAffineDimExpr(1, context);
+  return {AffineMap::get(2, 0, sample), AffineMap::get(2, 0, element),
+          AffineMap::get(2, 0, context),
+          AffineMap::get(2, 0, {sample, element}, context)};
+}
+
+// Philox4x32-10 of Salmon et al. (2011), as in runtime/random, on the counter
+// (element, sample, step, high half of the seed).
+Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
+  auto like = [&](Type element) -> Type {
+    auto vector = dyn_cast<VectorType>(x[0].getType());
+    return vector ? Type(vector.clone(element)) : element;
+  };
+  Type word = like(builder.getI32Type()), wide = like(builder.getI64Type());
+  auto constant = [&](Type type, int64_t value) -> Value {
+    Attribute number =
+        builder.getIntegerAttr(getElementTypeOrSelf(type), value);
+    if (auto vector = dyn_cast<VectorType>(type))
+      number = DenseElementsAttr::get(vector, number);
+    return arith::ConstantOp::create(builder, loc, cast<TypedAttr>(number));
+  };
+  auto exclusive = [&](Value a, Value b) -> Value {
+    return arith::XOrIOp::create(builder, loc, a, b);
+  };
+  auto multiply = [&](Value a, uint32_t factor) {
+    Value product = arith::MulIOp::create(
+        builder, loc, arith::ExtUIOp::create(builder, loc, wide, a),
+        constant(wide, factor));
+    Value high =
+        arith::ShRUIOp::create(builder, loc, product, constant(wide, 32));
+    return std::pair<Value, Value>(
+        arith::TruncIOp::create(builder, loc, word, high),
+        arith::TruncIOp::create(builder, loc, word, product));
+  };
+  uint32_t key[2] = {uint32_t(getSeed()), uint32_t(getStream())};
+  Value counter[4] = {x[1], x[0], x[2],
+                      constant(word, int32_t(uint64_t(getSeed()) >> 32))};
+  for (int round = 0; round < 10; ++round) {
+    auto [firstHigh, firstLow] = multiply(counter[0], 0xD2511F53);
+    auto [secondHigh, secondLow] = multiply(counter[2], 0xCD9E8D57);
+    Value next[4] = {exclusive(exclusive(secondHigh, counter[1]),
+                               constant(word, int32_t(key[0]))),
+                     secondLow,
+                     exclusive(exclusive(firstHigh, counter[3]),
+                               constant(word, int32_t(key[1]))),
+                     firstLow};
+    std::copy(next, next + 4, counter);
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  Value bits =
+      arith::ShRUIOp::create(builder, loc, counter[0], constant(word, 8));
+  Type real = like(getElementTypeOrSelf(getType()));
+  Value number = arith::UIToFPOp::create(builder, loc, real, bits);
+  Attribute unit =
+      builder.getFloatAttr(getElementTypeOrSelf(getType()), 0x1p-24);
+  if (auto vector = dyn_cast<VectorType>(real))
+    unit = DenseElementsAttr::get(vector, unit);
+  return arith::MulFOp::create(
+      builder, loc, number,
+      arith::ConstantOp::create(builder, loc, cast<TypedAttr>(unit)));
 }
 
 } // namespace kiln

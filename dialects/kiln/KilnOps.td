@@ -21,8 +21,8 @@ def Kiln_Dialect : Dialect {
 
 class Kiln_Op<string mnemonic, list<Trait> traits = []> : Op<Kiln_Dialect, mnemonic, traits>;
 
-def Kiln_Float : AnyTypeOf<[F32, F64]>;
-def Kiln_Element : AnyTypeOf<[F32, F64, I32, I64, I1]>;
+def Kiln_Float : AnyTypeOf<[F32, F64, BF16]>;
+def Kiln_Element : AnyTypeOf<[F32, F64, BF16, I32, I64, I1]>;
 def Kiln_Tensor : RankedTensorOf<[Kiln_Element]>;
 def Kiln_FloatTensor : RankedTensorOf<[Kiln_Float]>;
 def Kiln_IntegerTensor : RankedTensorOf<[I32, I64]>;
@@ -40,15 +40,16 @@ def Kiln_InitKind : I32EnumAttr<"InitKind", "how a variable starts", [
 
 def Kiln_Role : I32EnumAttr<"Role", "what a variable is for", [
     I32EnumAttrCase<"parameter", 0>, I32EnumAttrCase<"moment", 1>, I32EnumAttrCase<"state", 2>,
-    I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"scratch", 4>]> {
+    I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"scratch", 4>,
+    I32EnumAttrCase<"statistic", 5>]> {
   let cppNamespace = "::kiln";
 }
 
 def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
   let summary = "State that outlives a phase";
   let description = [{
-    Parameters, moments and the step count outlive a step and are saved in checkpoints. Variables of
-    role `gradient` and `scratch` are made by the schedule: they carry values between the
+    Parameters, moments, running statistics and the step count outlive a step and are saved in checkpoints.
+    Variables of role `gradient` and `scratch` are made by the schedule: they carry values between the
     phases of one step. `normal` has mean `a` and deviation `b`, `uniform` lies in [a, b),
     `constant` is `a`.
   }];
@@ -340,6 +341,69 @@ def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, DeclareOpInterfaceMethods<Di
   let hasVerifier = 1;
 }
 
+def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structured, ["getLoopMaps", "buildBody"]>,
+    DeclareOpInterfaceMethods<Costed>]> {
+  let summary = "Uniform numbers in [0, 1) by Philox";
+  let description = [{
+    Element [b, n] is a pure function of `seed`, `stream`, `samples[b]`, `elements[n]` and `step`, so it does not
+    depend on how the batch is cut. It has 24 random bits in every precision.
+  }];
+  let arguments = (ins RankedTensorOf<[I32]>:$samples, RankedTensorOf<[I32]>:$elements, RankedTensorOf<[I32]>:$step,
+                   I64Attr:$seed, I64Attr:$stream);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = [{
+    $samples `,` $elements `,` $step `seed` $seed `stream` $stream `:` functional-type(operands, results) attr-dict
+  }];
+}
+
+def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "Sets elements to 0 with probability `rate` and divides the others by 1 - `rate`";
+  let description = [{
+    `samples` numbers the samples of the global batch, `step` the optimizer steps: with `seed` and `stream` they
+    decide which elements fall out. The gradient draws the same numbers again.
+  }];
+  let arguments = (ins Kiln_FloatTensor:$operand, RankedTensorOf<[I32]>:$samples, RankedTensorOf<[F64]>:$step,
+                   F64Attr:$rate, I64Attr:$seed, I64Attr:$stream);
+  let results = (outs Kiln_FloatTensor:$result);
+  let assemblyFormat = [{
+    $operand `,` $samples `,` $step `rate` $rate `seed` $seed `stream` $stream
+    `:` functional-type(operands, results) attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+  let summary = "Normalises each channel (the last dimension) over groups of samples, then scales and shifts";
+  let description = [{
+    Statistics are taken over `group` consecutive samples and all places of each, so they do not depend on how a
+    batch is cut into multiples of a group. `mean[b, c]` and `variance[b, c]` (divided by the count)
+    are those of the group that sample b is in, kept for the gradient and for running statistics.
+  }];
+  let arguments = (ins Kiln_FloatTensor:$operand, Kiln_FloatTensor:$scale, Kiln_FloatTensor:$shift,
+                   I64Attr:$group, F64Attr:$epsilon);
+  let results = (outs Kiln_FloatTensor:$result, Kiln_FloatTensor:$mean, Kiln_FloatTensor:$variance);
+  let assemblyFormat = [{
+    $operand `,` $scale `,` $shift `group` $group `epsilon` $epsilon
+    `:` functional-type(operands, results) attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure,
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+  let summary = "Gradients of batch_norm with respect to its operand, scale and shift";
+  let arguments = (ins Kiln_FloatTensor:$operand, Kiln_FloatTensor:$scale, Kiln_FloatTensor:$mean,
+                   Kiln_FloatTensor:$variance, Kiln_FloatTensor:$grad, I64Attr:$group, F64Attr:$epsilon);
+  let results = (outs Kiln_FloatTensor:$doperand, Kiln_FloatTensor:$dscale, Kiln_FloatTensor:$dshift);
+  let assemblyFormat = [{
+    $operand `,` $scale `,` $mean `,` $variance `,` $grad `group` $group `epsilon` $epsilon
+    `:` functional-type(operands, results) attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
 def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, SameOperandsAndResultType,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
   let summary = "Softmax over the last dimension";
@@ -351,6 +415,7 @@ def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, SameOperandsAndResultType,
 def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
   let summary = "Total over all rows of `-log(softmax(logits)[label])`";
+  let description = "A row whose label is not a class, such as -1, counts for nothing.";
   let arguments = (ins Kiln_FloatTensor:$logits, Kiln_IntegerTensor:$labels);
   let results = (outs Kiln_FloatTensor:$total);
   let assemblyFormat = "$logits `,` $labels `:` functional-type(operands, results) attr-dict";
@@ -362,14 +427,20 @@ def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Diff
     DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
   let summary = "Language-model head and its cross entropy, with their gradients";
   let description = [{
-    With logits = x w^T, `total` is the sum over tokens of the cross entropy of each row with its label,
-    and `dx` and `dw` are the gradients of that total. All three are made in one pass over chunks, so that neither all
-    logits exist at once nor any is computed twice. The gradient rule only scales `dx` and `dw`.
+    With logits = x w^T, `total` is the sum over tokens of the cross entropy of each row with its label;
+    a token whose label is not in the vocabulary, such as -1, counts for nothing. The `gradients` of the total with
+    respect to x and w are made in the same pass over chunks, so that neither all
+    logits exist at once nor any is computed twice; the gradient rule only scales them. Where nothing reads them,
+    in evaluation, they are removed.
   }];
   let arguments = (ins Kiln_FloatTensor:$x, Kiln_FloatTensor:$weight, Kiln_IntegerTensor:$labels);
-  let results = (outs Kiln_FloatTensor:$total, Kiln_FloatTensor:$dx, Kiln_FloatTensor:$dw);
+  let results = (outs Kiln_FloatTensor:$total, Variadic<Kiln_FloatTensor>:$gradients);
   let assemblyFormat = "$x `,` $weight `,` $labels `:` functional-type(operands, results) attr-dict";
+  let extraClassDeclaration = [{
+    bool hasGradients() { return !getGradients().empty(); }
+  }];
   let hasVerifier = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Differentiable>,
@@ -378,12 +449,16 @@ def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Dif
   let summary = "Scaled dot-product self-attention on packed queries, keys and values";
   let description = [{
     `packed[b, s, 0..2, h, d]` holds queries, keys and values. `result[b, s, h, d]` is softmax(q k^T scale) v per
-    head; with `causal` a position sees itself and what lies before. `lse[b, h, s]` is the log of the
+    head; with `causal` a position sees itself and what lies before, with `lengths` sample b sees its first
+    lengths[b] positions (at least 1). `lse[b, h, s]` is the log of the
     sum of exponentials of each row of scores, kept for the gradient. The scores are never materialised.
   }];
-  let arguments = (ins Kiln_FloatTensor:$packed, F64Attr:$scale, UnitAttr:$causal);
+  let arguments = (ins Kiln_FloatTensor:$packed, Optional<Kiln_IntegerTensor>:$lengths, F64Attr:$scale,
+                   UnitAttr:$causal);
   let results = (outs Kiln_FloatTensor:$result, Kiln_FloatTensor:$lse);
-  let assemblyFormat = "(`causal` $causal^)? $packed `scale` $scale `:` functional-type(operands, results) attr-dict";
+  let assemblyFormat = [{
+    (`causal` $causal^)? $packed (`lengths` $lengths^)? `scale` $scale `:` functional-type(operands, results) attr-dict
+  }];
   let hasVerifier = 1;
 }
 
@@ -392,10 +467,11 @@ def Kiln_AttentionGradOp : Kiln_Op<"attention_grad", [Pure,
     DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
   let summary = "Gradient of attention with respect to the packed operand";
   let arguments = (ins Kiln_FloatTensor:$packed, Kiln_FloatTensor:$result, Kiln_FloatTensor:$lse,
-                   Kiln_FloatTensor:$grad, F64Attr:$scale, UnitAttr:$causal);
+                   Kiln_FloatTensor:$grad, Optional<Kiln_IntegerTensor>:$lengths, F64Attr:$scale,
+                   UnitAttr:$causal);
   let results = (outs Kiln_FloatTensor:$dpacked);
   let assemblyFormat = [{
-    (`causal` $causal^)? $packed `,` $result `,` $lse `,` $grad `scale` $scale
+    (`causal` $causal^)? $packed `,` $result `,` $lse `,` $grad (`lengths` $lengths^)? `scale` $scale
     `:` functional-type(operands, results) attr-dict
   }];
   let hasVerifier = 1;

@@ -172,10 +172,13 @@ void Forward::emitItem(VectorBuilder &code, func::FuncOp stage, Value item) {
   Place in = {
       stage.getArgument(0),
       code.add(code.multiply(batch, shape.sequence * 3 * rowStride), column)};
+  unsigned first = 1 + shape.hasLengths;
   Place out = {
-      stage.getArgument(1),
+      stage.getArgument(first),
       code.add(code.multiply(batch, shape.sequence * rowStride), column)};
-  Place logSumExp = {stage.getArgument(2), code.multiply(pair, shape.sequence)};
+  Place logSumExp = {stage.getArgument(first + 1),
+                     code.multiply(pair, shape.sequence)};
+  Value length = loadLength(code, shape, stage, 1, batch);
 
   // Groups of one pair that follow each other on a worker share its keys.
   OpBuilder &builder = code.getBuilder();
@@ -200,8 +203,7 @@ void Forward::emitItem(VectorBuilder &code, func::FuncOp stage, Value item) {
   Value end =
       code.minimum(code.add(begin, blocksPerGroup), code.index(layout.blocks));
   code.loop(begin, end, 1, [&](Value number) {
-    QueryBlock block =
-        steps.getBlock(number, code.index(0), code.index(shape.sequence));
+    QueryBlock block = steps.getBlock(number, code.index(0), length);
     emitBlock(code, steps, block, in, out, logSumExp);
   });
 }
@@ -213,13 +215,14 @@ KernelCode emitAttention(ModuleOp module, StringRef symbol,
       shape.batch * shape.sequence * shape.heads * shape.headWidth;
   int64_t scratchElements = forward.plan.getElements();
   func::FuncOp stage = createFlatStage(
-      module, symbol, shape.elementType,
+      module, symbol, shape,
       {3 * elements, elements, shape.batch * shape.heads * shape.sequence,
-       scratchElements * kMaxWorkers});
+       scratchElements * kMaxWorkers},
+      1);
   VectorBuilder code(OpBuilder::atBlockEnd(&stage.front()), stage.getLoc(),
                      shape.elementType, forward.layout.lanes);
   StageRange range = getRange(stage);
-  forward.scratch = {stage.getArgument(3),
+  forward.scratch = {stage.getArgument(3 + shape.hasLengths),
                      code.multiply(range.worker, scratchElements)};
   code.loop(range.begin, range.end, 1,
             [&](Value item) { forward.emitItem(code, stage, item); });

@@ -337,8 +337,9 @@ void AttentionBlocks::clearHidden(const QueryBlock &block, Value row,
             });
 }
 
-func::FuncOp createFlatStage(ModuleOp module, StringRef symbol, Type element,
-                             ArrayRef<int64_t> sizes) {
+func::FuncOp createFlatStage(ModuleOp module, StringRef symbol,
+                             const AttentionShape &shape,
+                             ArrayRef<int64_t> sizes, unsigned lengthsAt) {
   MLIRContext *context = module.getContext();
   context
       ->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect,
@@ -346,10 +347,26 @@ func::FuncOp createFlatStage(ModuleOp module, StringRef symbol, Type element,
                     vector::VectorDialect>();
   SmallVector<Type> buffers;
   for (int64_t size : sizes)
-    buffers.push_back(MemRefType::get({size}, element));
+    buffers.push_back(MemRefType::get({size}, shape.elementType));
+  if (shape.hasLengths)
+    buffers.insert(
+        buffers.begin() + lengthsAt,
+        MemRefType::get({shape.batch}, IntegerType::get(context, 32)));
   func::FuncOp stage = createStage(module, symbol, buffers);
   markVectorised(stage);
   return stage;
+}
+
+Value loadLength(VectorBuilder &code, const AttentionShape &shape,
+                 func::FuncOp stage, unsigned lengthsAt, Value sample) {
+  if (!shape.hasLengths)
+    return code.index(shape.sequence);
+  OpBuilder &builder = code.getBuilder();
+  Value length = memref::LoadOp::create(builder, code.getLoc(),
+                                        stage.getArgument(lengthsAt), sample);
+  length = arith::IndexCastOp::create(builder, code.getLoc(),
+                                      builder.getIndexType(), length);
+  return code.minimum(length, code.index(shape.sequence));
 }
 
 } // namespace kiln::cpu

@@ -118,10 +118,18 @@ private:
   const AttentionLayout &layout;
 };
 
-/// Creates a stage over flat buffers of `sizes` elements.
+/// Creates a stage over flat buffers of `sizes` elements; those of lengths, if
+/// the shape has them, come as argument `lengthsAt`.
 mlir::func::FuncOp createFlatStage(mlir::ModuleOp module,
-                                   llvm::StringRef symbol, mlir::Type element,
-                                   llvm::ArrayRef<int64_t> sizes);
+                                   llvm::StringRef symbol,
+                                   const AttentionShape &shape,
+                                   llvm::ArrayRef<int64_t> sizes,
+                                   unsigned lengthsAt);
+
+/// How many positions a sample has.
+mlir::Value loadLength(VectorBuilder &code, const AttentionShape &shape,
+                       mlir::func::FuncOp stage, unsigned lengthsAt,
+                       mlir::Value sample);
 
 } // namespace kiln::cpu
 

@@ -74,6 +74,7 @@ struct Backward {
   int64_t keysTransposed, valuesTransposed, keys, keyGradient, valueGradient;
   int64_t queries, outGradient, queryGradient, scores, scoreGradient, deltas;
   Place scratch, in, out, logSumExp, outGradientIn, gradient;
+  Value length; ///< Of the sample of the pair.
 };
 
 } // namespace
@@ -168,7 +169,8 @@ void Backward::findPair(VectorBuilder &code, func::FuncOp stage, Value pair) {
   out = {stage.getArgument(1), narrow};
   logSumExp = {stage.getArgument(2), code.multiply(pair, shape.sequence)};
   outGradientIn = {stage.getArgument(3), narrow};
-  gradient = {stage.getArgument(4), wide};
+  gradient = {stage.getArgument(4 + shape.hasLengths), wide};
+  length = loadLength(code, shape, stage, 4, batch);
 }
 
 // A group is of queries where the stage writes their gradient, else of keys.
@@ -204,8 +206,9 @@ void Backward::emitItem(VectorBuilder &code, Value group, Part part,
                   code.store(code.splat(0.0),
                              code.offset(at(code, target), position));
                 });
+  Value seenEnd = code.minimum(keyEnd, length);
   code.loop(firstBlock, endBlock, 1, [&](Value number) {
-    emitBlock(code, steps, steps.getBlock(number, keyBegin, keyEnd), part);
+    emitBlock(code, steps, steps.getBlock(number, keyBegin, seenEnd), part);
   });
   if (!part.hasKeys)
     return;
@@ -223,13 +226,14 @@ void Backward::emitStage(ModuleOp module, StringRef symbol, Part part,
   int64_t pairs = shape.batch * shape.heads;
   int64_t elements = pairs * shape.sequence * shape.headWidth;
   func::FuncOp stage =
-      createFlatStage(module, symbol, shape.elementType,
+      createFlatStage(module, symbol, shape,
                       {3 * elements, elements, pairs * shape.sequence, elements,
-                       3 * elements, plan.getElements() * kMaxWorkers});
+                       3 * elements, plan.getElements() * kMaxWorkers},
+                      4);
   VectorBuilder code(OpBuilder::atBlockEnd(&stage.front()), stage.getLoc(),
                      shape.elementType, layout.lanes);
   StageRange range = getRange(stage);
-  scratch = {stage.getArgument(5),
+  scratch = {stage.getArgument(5 + shape.hasLengths),
              code.multiply(range.worker, plan.getElements())};
   code.loop(range.begin, range.end, 1, [&](Value item) {
     findPair(code, stage, code.divide(item, groups));

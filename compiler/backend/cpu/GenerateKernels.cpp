@@ -47,15 +47,16 @@ static std::optional<KernelCode> emitContraction(ModuleOp module,
   return emitGemm(module, symbol, shape, target);
 }
 
-static AttentionShape getShape(RankedTensorType packed, bool isCausal,
-                               double scale) {
+template <typename Attention> static AttentionShape getShape(Attention op) {
+  RankedTensorType packed = tensorType(op.getPacked());
   ArrayRef<int64_t> sizes = packed.getShape();
   return {sizes[0],
           sizes[1],
           sizes[3],
           sizes[4],
-          isCausal,
-          scale,
+          op.getCausal(),
+          bool(op.getLengths()),
+          op.getScale().convertToDouble(),
           packed.getElementType()};
 }
 
@@ -68,14 +69,10 @@ static std::optional<KernelCode> emitWhole(ModuleOp module, StringRef symbol,
         return emitContraction(module, symbol, op, target);
       })
       .Case([&](AttentionOp op) {
-        auto shape = getShape(tensorType(op.getPacked()), op.getCausal(),
-                              op.getScale().convertToDouble());
-        return emitAttention(module, symbol, shape, target);
+        return emitAttention(module, symbol, getShape(op), target);
       })
       .Case([&](AttentionGradOp op) {
-        auto shape = getShape(tensorType(op.getPacked()), op.getCausal(),
-                              op.getScale().convertToDouble());
-        return emitAttentionGradient(module, symbol, shape, target);
+        return emitAttentionGradient(module, symbol, getShape(op), target);
       })
       .Case([&](HeadLossOp op) {
         RankedTensorType weight = tensorType(op.getWeight());
@@ -84,7 +81,7 @@ static std::optional<KernelCode> emitWhole(ModuleOp module, StringRef symbol,
         shape.width = weight.getDimSize(1);
         shape.vocabulary = weight.getDimSize(0);
         shape.elementType = weight.getElementType();
-        shape.gradients = true;
+        shape.gradients = op.hasGradients();
         return emitHead(module, symbol, shape, target);
       })
       .Default([](Operation *) { return std::nullopt; });

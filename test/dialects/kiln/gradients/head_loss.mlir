@@ -19,3 +19,10 @@ func.func @head_loss_blocks(%x: tensor<3x7x9xf64>, %weight: tensor<37x9xf64>, %l
   %loss = kiln.mul %total, %w : tensor<f64>
   return %loss : tensor<f64>
 }
+// Labels below 0 count for nothing.
+func.func @head_loss_ignored(%x: tensor<9x3xf64>, %weight: tensor<7x3xf64>, %labels: tensor<9xi32> {kiln.input = "labels", test.low = -5.0, test.high = 7.0},
+    %w: tensor<f64>) -> tensor<f64> attributes {kiln.loss} {
+  %total, %dx, %dw = kiln.head_loss %x, %weight, %labels : (tensor<9x3xf64>, tensor<7x3xf64>, tensor<9xi32>) -> (tensor<f64>, tensor<9x3xf64>, tensor<7x3xf64>)
+  %loss = kiln.mul %total, %w : tensor<f64>
+  return %loss : tensor<f64>
+}

@@ -43,6 +43,7 @@ CompiledKernel::CompiledKernel(const ShapeOptions &options, bool isGradient) {
                           options.heads,
                           options.headWidth,
                           options.isCausal,
+                          /*hasLengths=*/false,
                           options.scale,
                           options.isDouble ? Type(builder.getF64Type())
                                            : Type(builder.getF32Type())};
