@@ -20,9 +20,13 @@ static Expected<std::unique_ptr<Dataset>> openSource(const DataSource &source) {
     return openIdx(source);
   if (kind == "text" || kind == "tokens")
     return openTokens(source);
-  return Status(Code::inputRejected, "data kind '" + kind +
-                                         "' is not one of idx, text, tokens, "
-                                         "none");
+  if (kind == "tsv")
+    return openTsv(source);
+  if (kind == "documents")
+    return openDocuments(source);
+  return Status(Code::inputRejected,
+                "data kind '" + kind +
+                    "' is not one of text, tokens, documents, tsv, idx, none");
 }
 
 static std::string textOf(const flatbuffers::String *string) {

@@ -91,28 +91,52 @@ Expected<std::unique_ptr<Dataset>> openIdx(const DataSource &source);
 /// token, or from a flat file of token ids.
 Expected<std::unique_ptr<Dataset>> openTokens(const DataSource &source);
 
+/// "tokens", their "length" and "label" from lines of a label, a tab and a
+/// sentence.
+Expected<std::unique_ptr<Dataset>> openTsv(const DataSource &source);
+
+/// Pairs of sentences with masked words: "tokens", "segments", "length",
+/// "positions" and "labels" of what is masked, and whether the second sentence
+/// is "next" (0) or not (1).
+Expected<std::unique_ptr<Dataset>> openDocuments(const DataSource &source);
+
 /// The input that holds each sample's place in the batch, whatever the data.
 constexpr std::string_view positionInput = "sample";
 
 /// Elements of one sample of an input.
 uint64_t sampleElements(const artifact::Input &input);
 
-/// Writes numbers as an input's integers.
-template <typename Number>
-void writeIntegers(const artifact::Input &input,
-                   std::span<const Number> numbers, std::byte *target) {
-  if (input.element_type() == artifact::ElementType::i64)
-    std::copy(numbers.begin(), numbers.end(),
-              reinterpret_cast<int64_t *>(target));
-  else
-    std::copy(numbers.begin(), numbers.end(),
-              reinterpret_cast<int32_t *>(target));
-}
+/// A sample's place in an input of integers, of whichever width.
+class IntegerTarget {
+public:
+  IntegerTarget(const artifact::Input &input, std::byte *target)
+      : isWide_(input.element_type() == artifact::ElementType::i64),
+        target_(target) {}
 
-inline void writeInteger(const artifact::Input &input, int64_t number,
-                         std::byte *target) {
-  writeIntegers(input, std::span<const int64_t>(&number, 1), target);
-}
+  void set(uint64_t at, int64_t number) { fill(at, at + 1, number); }
+
+  void fill(uint64_t begin, uint64_t end, int64_t number) {
+    if (isWide_)
+      std::fill(wide() + begin, wide() + end, number);
+    else
+      std::fill(narrow() + begin, narrow() + end, static_cast<int32_t>(number));
+  }
+
+  template <typename Number>
+  void copy(uint64_t begin, std::span<const Number> numbers) {
+    if (isWide_)
+      std::copy(numbers.begin(), numbers.end(), wide() + begin);
+    else
+      std::copy(numbers.begin(), numbers.end(), narrow() + begin);
+  }
+
+private:
+  int64_t *wide() const { return reinterpret_cast<int64_t *>(target_); }
+  int32_t *narrow() const { return reinterpret_cast<int32_t *>(target_); }
+
+  bool isWide_;
+  std::byte *target_;
+};
 
 } // namespace kiln
 

@@ -119,8 +119,8 @@ public:
   void write(const artifact::Input &input, SampleId sample,
              std::byte *target) const override {
     if (input.name()->string_view() == "label")
-      return writeInteger(
-          input, static_cast<int64_t>(labels_.elements[sample.index]), target);
+      return IntegerTarget(input, target)
+          .set(0, static_cast<int64_t>(labels_.elements[sample.index]));
     const std::byte *image =
         images_.elements.data() + sample.index * images_.sampleBytes;
     // A vector is the bytes in the file's order: planes of one pixel row.

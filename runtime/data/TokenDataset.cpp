@@ -45,9 +45,9 @@ public:
   void write(const artifact::Input &input, SampleId sample,
              std::byte *target) const override {
     bool isLabel = input.name()->string_view() == "labels";
-    writeIntegers(
-        input, tokens_.subspan(sample.index * sequence_ + isLabel, sequence_),
-        target);
+    IntegerTarget(input, target)
+        .copy(0,
+              tokens_.subspan(sample.index * sequence_ + isLabel, sequence_));
   }
 
 private:
