@@ -4,7 +4,9 @@
 #include "compiler/backend/cpu/GenerateKernels.h"
 #include "compiler/frontend/ImportModel.h"
 #include "compiler/pipeline/Pipeline.h"
+#include "dialects/kiln/Kiln.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/AsmState.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
@@ -128,6 +130,14 @@ Status compileConfig(const Config &config, const CompileOptions &options,
     if (!module)
       return text.fail(Code::inputRejected, "error: the model cannot be read");
   }
+  // Only a file can lack one: it may be a module of anything.
+  if (llvm::none_of(module->getOps<func::FuncOp>(), [](func::FuncOp function) {
+        return function->hasAttr(kLossAttribute);
+      }))
+    return Status(Code::inputRejected,
+                  config.model.path +
+                      ": error: found no function with the attribute '" +
+                      kLossAttribute.str() + "', wanted the model's loss");
   return compileModule(*module, config, options, outputPath);
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/config/CanonicalText.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace kiln {
@@ -11,8 +12,9 @@ std::string printNumber(double value) {
   return std::string(buffer, end);
 }
 
+static constexpr char digits[] = "0123456789abcdef";
+
 std::string quoteText(std::string_view text) {
-  constexpr char digits[] = "0123456789abcdef";
   std::string result = "\"";
   for (char c : text) {
     unsigned char byte = static_cast<unsigned char>(c);
@@ -27,6 +29,44 @@ std::string quoteText(std::string_view text) {
     }
   }
   return result + "\"";
+}
+
+/// Bytes of the UTF-8 character that a text begins with; 0 if it is none.
+static size_t characterLength(std::string_view text) {
+  auto byte = [&](size_t at) {
+    return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
+  };
+  unsigned char first = byte(0);
+  if (first < 0x80)
+    return 1;
+  size_t length = first >= 0xc2 && first < 0xe0   ? 2
+                  : first >= 0xe0 && first < 0xf0 ? 3
+                  : first >= 0xf0 && first < 0xf5 ? 4
+                                                  : 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80)
+      return 0;
+  // Longer than need be, halves of surrogates, beyond Unicode; and the second
+  // set of control characters.
+  bool isWrong =
+      (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) >= 0xa0) ||
+      (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) >= 0x90) ||
+      (first == 0xc2 && byte(1) < 0xa0);
+  return isWrong ? 0 : length;
+}
+
+std::string printableText(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    auto byte = static_cast<unsigned char>(text.front());
+    size_t length = byte < ' ' || byte == 0x7f ? 0 : characterLength(text);
+    if (length == 0)
+      result += {'\\', 'x', digits[byte >> 4], digits[byte & 15]};
+    else
+      result += text.substr(0, length);
+    text.remove_prefix(std::max<size_t>(length, 1));
+  }
+  return result;
 }
 
 } // namespace kiln

@@ -13,6 +13,10 @@ std::string printNumber(double value);
 /// Text in double quotes, as YAML and JSON both read it.
 std::string quoteText(std::string_view text);
 
+/// The text as a terminal may show it: control characters and bytes that are
+/// not UTF-8 as \xNN.
+std::string printableText(std::string_view text);
+
 } // namespace kiln
 
 #endif

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/config/Diagnostics.h"
 
+#include "compiler/config/CanonicalText.h"
+
 #include <tuple>
 
 namespace kiln {
@@ -17,12 +19,13 @@ void Diagnostics::error(Position position, std::string message) {
 std::vector<std::string> Diagnostics::lines() const {
   std::vector<std::string> result;
   for (const auto &[at, message] : errors) {
-    if (at.source == 0)
-      result.push_back(file + ":" + std::to_string(at.line) + ":" +
-                       std::to_string(at.column) + ": error: " + message);
-    else
-      result.push_back("command line: error: '" + overrides[at.source - 1] +
-                       "': " + message);
+    std::string place =
+        at.source == 0
+            ? file + ":" + std::to_string(at.line) + ":" +
+                  std::to_string(at.column) + ": error: "
+            : "command line: error: '" + overrides[at.source - 1] + "': ";
+    // Messages quote what was written, which may be anything.
+    result.push_back(printableText(place + message));
   }
   return result;
 }

@@ -32,10 +32,6 @@ std::string YamlNode::describe() const {
     break;
   }
   std::string shown = text.size() > 60 ? text.substr(0, 57) + "..." : text;
-  // Line breaks would tear the one line an error has.
-  for (char &c : shown)
-    if (static_cast<unsigned char>(c) < ' ')
-      c = ' ';
   return quoted ? "the quoted text '" + shown + "'" : "'" + shown + "'";
 }
 

@@ -77,11 +77,12 @@ class BadConfig(KilnTest):
         _, err = self.kiln("compile", "file.yaml", "-o", "m.kiln", code=REJECTED)
         self.assertRegex(err, r"m\.mlir:2:\d+: error: ")
 
-    @unittest.expectedFailure  # It is accepted, and then code 70: "wrote an artifact that does not load".
     def test_model_file_without_a_model(self):
         self.config("file.yaml", {**harness.PERCEPTRON, "model": {"kind": "file", "path": "m.mlir"}})
-        self.write("m.mlir", "module {}\n")
-        self.kiln("compile", "file.yaml", "-o", "m.kiln", code=REJECTED)
+        for text in ("module {}\n", "", "func.func @model() { return }\n"):
+            self.write("m.mlir", text)
+            _, err = self.kiln("compile", "file.yaml", "-o", "m.kiln", code=REJECTED)
+            self.assertRegex(err, r"m\.mlir: .*no function .*kiln\.loss")
 
 
 class BadData(KilnTest):

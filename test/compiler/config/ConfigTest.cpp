@@ -12,6 +12,7 @@
 namespace kiln::test {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -325,6 +326,20 @@ TEST(Config, WordsMayBeQuoted) {
               ElementsAre());
   EXPECT_THAT(errorsOf(replaced(gptText, "memory: 2GiB", "memory: 'auto'")),
               ElementsAre());
+}
+
+TEST(Config, ErrorsArePrintable) {
+  EXPECT_THAT(
+      errorsOf(replaced(gptText, "steps: 400", "steps: \"a\\n\\x1b[31m\"")),
+      ElementsAre(HasSubstr("found the quoted text "
+                            "'a\\x0a\\x1b[31m', wanted")));
+  EXPECT_THAT(errorsOf(replaced(gptText, "steps: 400", "caf\xc3\xa9: 400")),
+              Contains(HasSubstr("unknown key 'training.caf\xc3\xa9'")));
+  EXPECT_THAT(errorsOf(gptText, {"log.\xff\x80=1", "log.\xc0\xaf=1",
+                                 "log.\xed\xa0\x80=1"}),
+              ElementsAre(HasSubstr("unknown key 'log.\\xff\\x80'"),
+                          HasSubstr("unknown key 'log.\\xc0\\xaf'"),
+                          HasSubstr("unknown key 'log.\\xed\\xa0\\x80'")));
 }
 
 TEST(Config, EpochsNeedData) {
