@@ -5,13 +5,15 @@ namespace kiln {
 
 Model findModel(ModelKind kind) {
   switch (kind) {
+  case ModelKind::Bert:
+    return bert;
+  case ModelKind::Classifier:
+    return classifier;
   case ModelKind::Gpt:
     return gpt;
   case ModelKind::Mlp:
     return mlp;
-  case ModelKind::Bert:
-  case ModelKind::Resnet:
-  case ModelKind::Classifier: // Not available yet: the config refuses them.
+  case ModelKind::Resnet: // Not available yet: the config refuses it.
   case ModelKind::File:
     return nullptr;
   }

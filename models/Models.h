@@ -10,6 +10,8 @@ namespace kiln {
 /// batch.
 using Model = void (*)(ModelBuilder &, const ModelConfig &);
 
+void bert(ModelBuilder &, const ModelConfig &);
+void classifier(ModelBuilder &, const ModelConfig &);
 void gpt(ModelBuilder &, const ModelConfig &);
 void mlp(ModelBuilder &, const ModelConfig &);
 

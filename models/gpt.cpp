@@ -24,7 +24,8 @@ void gpt(ModelBuilder &m, const ModelConfig &config) {
   Value x = m.embedding("wte.weight", tokens, config.vocabulary, config.hidden,
                         normal);
   if (config.positions == Positions::Learned)
-    x = m.addPositions("wpe.weight", x, config.sequence, normal);
+    x = m.addPositions("wpe.weight", x, config.maximumPositions, normal);
+  x = m.dropout("drop", x, config.dropout);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
     std::string name = "h." + std::to_string(layer);
     auto linear = [&](const char *part, Value y, int64_t out, Start start) {
@@ -33,13 +34,13 @@ void gpt(ModelBuilder &m, const ModelConfig &config) {
     Value y = m.layerNorm(name + ".ln_1", x, config.biases, kEpsilon);
     y = linear(".attn.c_attn", y, 3 * config.hidden, normal);
     y = m.attention(name + ".attn.attn_dropout", y, config.heads,
-                    /*isCausal=*/true, /*lengths=*/{}, 0);
+                    /*isCausal=*/true, /*lengths=*/{}, config.attentionDropout);
     y = linear(".attn.c_proj", y, config.hidden, residual);
-    x = m.c.add(x, y);
+    x = m.c.add(x, m.dropout(name + ".attn.resid_dropout", y, config.dropout));
     y = m.layerNorm(name + ".ln_2", x, config.biases, kEpsilon);
     y = m.geluTanh(linear(".mlp.c_fc", y, config.feedForward, normal));
     y = linear(".mlp.c_proj", y, config.hidden, residual);
-    x = m.c.add(x, y);
+    x = m.c.add(x, m.dropout(name + ".mlp.dropout", y, config.dropout));
   }
   x = m.layerNorm("ln_f", x, config.biases, kEpsilon);
   // A tied head is the embedding table itself.

@@ -71,6 +71,13 @@ private:
     ModelConfig &model = config.model;
     if (!isWritten("model.feed_forward"))
       model.feedForward = 4 * model.hidden;
+    if (!isWritten("model.max_positions"))
+      model.maximumPositions = model.sequence;
+    else if (areValid({"model.max_positions", "model.sequence"}) &&
+             model.maximumPositions < model.sequence)
+      report("model.max_positions", std::to_string(model.maximumPositions) +
+                                        " is less than model.sequence = " +
+                                        std::to_string(model.sequence));
     if (!areValid({"model.hidden", "model.heads"}))
       return;
     if (model.hidden % model.heads != 0)

@@ -29,6 +29,7 @@ struct ModelConfig {
   int64_t feedForward = 0;
   int64_t sequence = 0;
   int64_t vocabulary = 0;
+  int64_t maximumPositions = 0;
   double dropout = 0;
   double attentionDropout = 0;
   // gpt

@@ -103,7 +103,7 @@ constexpr auto devices = &Config::devices;
 // clang-format off
 const Key keys[] = {
     section("model", "the network"),
-    choice("model.kind", "", "required", "gpt|bert|resnet|classifier|mlp|file", "bert|resnet|classifier", at<model, &M::kind>, "which model family"),
+    choice("model.kind", "", "required", "gpt|bert|resnet|classifier|mlp|file", "resnet", at<model, &M::kind>, "which model family"),
     integer("model.layers", "gpt|bert|classifier", "required", 1, 10000, at<model, &M::layers>, "transformer blocks"),
     integer("model.hidden", "gpt|bert|classifier", "required", 1, 1 << 20, at<model, &M::hidden>, "width of the residual stream"),
     integer("model.heads", "gpt|bert|classifier", "required", 1, 1 << 16, at<model, &M::heads>, "attention heads; must divide hidden"),
@@ -113,6 +113,7 @@ const Key keys[] = {
     integer("model.vocabulary", "gpt", "required", 2, 1 << 26, at<model, &M::vocabulary>, "distinct tokens"),
     integer("model.vocabulary", "bert", "required", 6, 1 << 26, at<model, &M::vocabulary>, "distinct tokens, five of them marks"),
     integer("model.vocabulary", "classifier", "required", 3, 1 << 26, at<model, &M::vocabulary>, "distinct tokens, padding and unknown among them"),
+    integer("model.max_positions", "gpt|bert|classifier", "= model.sequence", 1, 1 << 20, at<model, &M::maximumPositions>, "learned positions, of which the first model.sequence are used"),
     probability("model.dropout", "gpt|bert|classifier", "0", at<model, &M::dropout>, "share of activations dropped in training"),
     probability("model.attention_dropout", "gpt|bert|classifier", "0", at<model, &M::attentionDropout>, "share of attention weights dropped in training"),
     plain("model.tied_head", "gpt", KeyType::Boolean, "true", at<model, &M::tiedHead>, "the head uses the token embedding's weights"),
@@ -137,7 +138,7 @@ const Key keys[] = {
     integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs"),
     integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps"),
     integer("training.seed", "", "0", 0, maximumCount, at<training, &T::seed>, "seed of weights and sample order"),
-    choice("training.precision", "", "f32", "f32|f64|bf16", "bf16", at<training, &T::precision>, "element type; f64 is for tests"),
+    choice("training.precision", "", "f32", "f32|f64|bf16", "", at<training, &T::precision>, "element type; bf16 keeps f32 weights, f64 is for tests"),
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
     plain("training.init", "", KeyType::Unavailable, "absent", nowhere, "initial weights from a safetensors file"),
     section("training.optimizer", "the update rule"),

@@ -235,18 +235,7 @@ Value ModelBuilder::attendInParts(StringRef name, Value split, bool isCausal,
                      {shape[0], shape[1], shape[3], shape[4]});
   };
   Value scores = c.mul(c.contract("bshd,bthd->bhst", part(0), part(1)), scale);
-  RankedTensorType type = tensorType(scores);
-  RankedTensorType indices = type.clone(builder.getI32Type());
-  Value key = c.broadcast("t->bhst", c.iota(shape[1]), indices);
-  Value hidden = c.fill(-std::numeric_limits<double>::infinity(), scores);
-  if (isCausal) {
-    Value query = c.broadcast("s->bhst", c.iota(shape[1]), indices);
-    scores = c.select(c.compare(Predicate::le, key, query), scores, hidden);
-  }
-  if (lengths) {
-    Value end = c.broadcast("b->bhst", lengths, indices);
-    scores = c.select(c.compare(Predicate::lt, key, end), scores, hidden);
-  }
+  scores = c.maskScores(scores, isCausal, lengths);
   Value weights = SoftmaxOp::create(builder, c.loc, scores);
   return c.contract("bhst,bthd->bshd", dropout(name, weights, dropoutRate),
                     part(2));

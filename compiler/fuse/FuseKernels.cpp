@@ -6,7 +6,8 @@
 // made and kept by the forward pass. Two groups may share their loops only once
 // an op that relates them has joined, so the walk is repeated until nothing
 // changes. An op whose result is larger than all it reads (a broadcast, a
-// constant) is copied to every reader, so it is never stored.
+// constant, a bf16 number made f32) is copied to every reader, so it is never
+// stored.
 #include "compiler/fuse/KernelDomain.h"
 #include "compiler/pipeline/Passes.h"
 
@@ -35,8 +36,8 @@ static bool isExpanding(Operation *op) {
     return false;
   int64_t read = 0;
   for (Value operand : op->getOperands())
-    read += countElements(operand);
-  return countElements(op->getResult(0)) > read;
+    read += getByteSize(operand.getType());
+  return getByteSize(op->getResult(0).getType()) > read;
 }
 
 static void copyExpandingOpsToReaders(Block &block) {

@@ -4,6 +4,15 @@
 
 include "mlir/Pass/PassBase.td"
 
+def RoundActivations : Pass<"kiln-round-activations", "mlir::ModuleOp"> {
+  let summary = "Round activations and the matrices they meet to bf16";
+  let description = [{
+    In functions marked `kiln.loss` or `kiln.evaluation` every f32 value that an op makes per sample is
+    converted to bf16 and back, so that bf16 is what is kept. Parameters stay f32: their uses as matrices are rounded.
+  }];
+  let dependentDialects = ["::kiln::KilnDialect"];
+}
+
 def Differentiate : Pass<"kiln-differentiate", "mlir::ModuleOp"> {
   let summary = "Append the gradients of the loss to each function marked kiln.loss";
   let description = [{

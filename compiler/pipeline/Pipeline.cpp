@@ -43,6 +43,8 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
 void buildPipeline(OpPassManager &manager, const Config &config,
                    bool isReference) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
+  if (config.training.precision == Precision::BF16)
+    manager.addPass(createRoundActivations());
   manager.addPass(createDifferentiate());
   manager.addPass(createBuildStep(getStepOptions(config.training)));
   manager.addPass(createCanonicalizerPass());

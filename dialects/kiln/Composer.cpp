@@ -3,6 +3,8 @@
 
 #include "llvm/ADT/StringExtras.h"
 
+#include <limits>
+
 using namespace mlir;
 
 namespace kiln {
@@ -184,6 +186,25 @@ Value Composer::concatenate(ValueRange parts, int64_t dimension) {
       builder, loc,
       RankedTensorType::get(shape, tensorType(parts.front()).getElementType()),
       parts, dimension);
+}
+
+Value Composer::maskScores(Value scores, bool isCausal, Value lengths) {
+  RankedTensorType type = tensorType(scores);
+  RankedTensorType indices = type.clone(builder.getI32Type());
+  Value key = broadcast("t->bhst", iota(type.getDimSize(3)), indices);
+  Value hidden = fill(-std::numeric_limits<double>::infinity(), scores);
+  if (isCausal) {
+    Value query = broadcast("s->bhst", iota(type.getDimSize(2)), indices);
+    scores = select(compare(Predicate::le, key, query), scores, hidden);
+  }
+  if (lengths) {
+    Value end = broadcast("b->bhst", lengths, indices);
+    Value seen = select(compare(Predicate::lt, key, end), scores, hidden);
+    Value first =
+        broadcast("->bhst", constant(0, builder.getI32Type()), indices);
+    scores = select(compare(Predicate::eq, key, first), scores, seen);
+  }
+  return scores;
 }
 
 } // namespace kiln

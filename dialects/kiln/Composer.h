@@ -72,6 +72,12 @@ public:
                     int64_t size);
   mlir::Value concatenate(mlir::ValueRange parts, int64_t dimension);
 
+  /// Scores[b, h, s, t] of query s and key t, minus infinity where the key lies
+  /// in the future (if `isCausal`) or past the length of the sample (if
+  /// `lengths` is not null). The first key is always seen.
+  mlir::Value maskScores(mlir::Value scores, bool isCausal,
+                         mlir::Value lengths);
+
   mlir::OpBuilder &builder;
   mlir::Location loc;
 

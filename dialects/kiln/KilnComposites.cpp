@@ -3,7 +3,6 @@
 // with a joint form.
 #include "dialects/kiln/Composer.h"
 
-#include <limits>
 #include <numbers>
 
 using namespace mlir;
@@ -111,25 +110,11 @@ static Heads unpack(Composer &c, Value packed) {
   return {part(0), part(1), part(2)};
 }
 
-// Scores[b, h, s, t] of query s and key t, minus infinity where the key lies in
-// the future or past the length of the sample.
 static Value buildScores(Composer &c, const Heads &heads, double scale,
                          bool isCausal, Value lengths) {
   Value scores =
       c.mul(c.contract("bshd,bthd->bhst", heads.queries, heads.keys), scale);
-  RankedTensorType type = tensorType(scores);
-  auto indices = type.clone(c.builder.getI32Type());
-  Value key = c.broadcast("t->bhst", c.iota(type.getDimSize(3)), indices);
-  Value hidden = c.fill(-std::numeric_limits<double>::infinity(), scores);
-  if (isCausal) {
-    Value query = c.broadcast("s->bhst", c.iota(type.getDimSize(2)), indices);
-    scores = c.select(c.compare(Predicate::le, key, query), scores, hidden);
-  }
-  if (lengths) {
-    Value end = c.broadcast("b->bhst", lengths, indices);
-    scores = c.select(c.compare(Predicate::lt, key, end), scores, hidden);
-  }
-  return scores;
+  return c.maskScores(scores, isCausal, lengths);
 }
 
 Values AttentionOp::decompose(OpBuilder &builder) {

@@ -169,6 +169,55 @@ Value CompareOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
       builder, loc, predicates[unsigned(getPredicate())], x[0], x[1]);
 }
 
+// A scalar of type `element`, or a vector as long as `x`.
+static Type typeLike(Value x, Type element) {
+  auto vector = dyn_cast<VectorType>(x.getType());
+  return vector ? Type(vector.clone(element)) : element;
+}
+
+static Value buildInteger(OpBuilder &builder, Location loc, Type type,
+                          int64_t value) {
+  TypedAttr number = builder.getIntegerAttr(getElementTypeOrSelf(type), value);
+  if (auto vector = dyn_cast<VectorType>(type))
+    number = DenseElementsAttr::get(vector, Attribute(number));
+  return arith::ConstantOp::create(builder, loc, number);
+}
+
+// Hardware that knows bf16 is rare, and calls into a library are slow: bf16 is
+// the upper half of an f32, rounded to nearest, ties to even.
+static Value buildNarrow(OpBuilder &builder, Location loc, Value x) {
+  Type word = typeLike(x, builder.getI32Type());
+  auto constant = [&](int64_t value) {
+    return buildInteger(builder, loc, word, value);
+  };
+  Value bits = arith::BitcastOp::create(builder, loc, word, x);
+  Value upper = arith::ShRUIOp::create(builder, loc, bits, constant(16));
+  Value isOdd = arith::AndIOp::create(builder, loc, upper, constant(1));
+  Value bias = arith::AddIOp::create(builder, loc, isOdd, constant(0x7fff));
+  Value rounded = arith::ShRUIOp::create(
+      builder, loc, arith::AddIOp::create(builder, loc, bits, bias),
+      constant(16));
+  // Rounding could turn a NaN into infinity: it is made quiet instead.
+  Value quiet = arith::OrIOp::create(builder, loc, upper, constant(0x40));
+  Value isNan =
+      arith::CmpFOp::create(builder, loc, arith::CmpFPredicate::UNO, x, x);
+  Value chosen = arith::SelectOp::create(builder, loc, isNan, quiet, rounded);
+  Value half = arith::TruncIOp::create(
+      builder, loc, typeLike(x, builder.getI16Type()), chosen);
+  return arith::BitcastOp::create(builder, loc,
+                                  typeLike(x, builder.getBF16Type()), half);
+}
+
+static Value buildWiden(OpBuilder &builder, Location loc, Value x, Type to) {
+  Type word = typeLike(x, builder.getI32Type());
+  Value half = arith::BitcastOp::create(builder, loc,
+                                        typeLike(x, builder.getI16Type()), x);
+  Value bits = arith::ShLIOp::create(
+      builder, loc, arith::ExtUIOp::create(builder, loc, word, half),
+      buildInteger(builder, loc, word, 16));
+  return arith::BitcastOp::create(builder, loc, to, bits);
+}
+
 Value ConvertOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   Type to = getType().getElementType();
   Type from = getElementTypeOrSelf(x[0].getType());
@@ -177,6 +226,10 @@ Value ConvertOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   Type element = getElementTypeOrSelf(to);
   if (from == element)
     return x[0];
+  if (from.isF32() && element.isBF16())
+    return buildNarrow(builder, loc, x[0]);
+  if (from.isBF16() && element.isF32())
+    return buildWiden(builder, loc, x[0], to);
   if (isa<FloatType>(from) && isa<FloatType>(element)) {
     if (from.getIntOrFloatBitWidth() < element.getIntOrFloatBitWidth())
       return arith::ExtFOp::create(builder, loc, to, x[0]);
@@ -657,17 +710,10 @@ SmallVector<AffineMap> RandomOp::getLoopMaps() {
 // Philox4x32-10 of Salmon et al. (2011), as in runtime/random, on the counter
 // (element, sample, step, high half of the seed).
 Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
-  auto like = [&](Type element) -> Type {
-    auto vector = dyn_cast<VectorType>(x[0].getType());
-    return vector ? Type(vector.clone(element)) : element;
-  };
-  Type word = like(builder.getI32Type()), wide = like(builder.getI64Type());
-  auto constant = [&](Type type, int64_t value) -> Value {
-    Attribute number =
-        builder.getIntegerAttr(getElementTypeOrSelf(type), value);
-    if (auto vector = dyn_cast<VectorType>(type))
-      number = DenseElementsAttr::get(vector, number);
-    return arith::ConstantOp::create(builder, loc, cast<TypedAttr>(number));
+  Type word = typeLike(x[0], builder.getI32Type()),
+       wide = typeLike(x[0], builder.getI64Type());
+  auto constant = [&](Type type, int64_t value) {
+    return buildInteger(builder, loc, type, value);
   };
   auto exclusive = [&](Value a, Value b) -> Value {
     return arith::XOrIOp::create(builder, loc, a, b);
@@ -700,7 +746,7 @@ Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   }
   Value bits =
       arith::ShRUIOp::create(builder, loc, counter[0], constant(word, 8));
-  Type real = like(getElementTypeOrSelf(getType()));
+  Type real = typeLike(x[0], getElementTypeOrSelf(getType()));
   Value number = arith::UIToFPOp::create(builder, loc, real, bits);
   Attribute unit =
       builder.getFloatAttr(getElementTypeOrSelf(getType()), 0x1p-24);

@@ -450,7 +450,7 @@ def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Dif
   let description = [{
     `packed[b, s, 0..2, h, d]` holds queries, keys and values. `result[b, s, h, d]` is softmax(q k^T scale) v per
     head; with `causal` a position sees itself and what lies before, with `lengths` sample b sees its first
-    lengths[b] positions (at least 1). `lse[b, h, s]` is the log of the
+    lengths[b] positions, and the first even if it has none. `lse[b, h, s]` is the log of the
     sum of exponentials of each row of scores, kept for the gradient. The scores are never materialised.
   }];
   let arguments = (ins Kiln_FloatTensor:$packed, Optional<Kiln_IntegerTensor>:$lengths, F64Attr:$scale,

@@ -366,7 +366,8 @@ Value loadLength(VectorBuilder &code, const AttentionShape &shape,
                                         stage.getArgument(lengthsAt), sample);
   length = arith::IndexCastOp::create(builder, code.getLoc(),
                                       builder.getIndexType(), length);
-  return code.minimum(length, code.index(shape.sequence));
+  return code.maximum(code.index(1),
+                      code.minimum(length, code.index(shape.sequence)));
 }
 
 } // namespace kiln::cpu

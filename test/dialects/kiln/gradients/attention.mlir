@@ -23,7 +23,7 @@ func.func @attention_one_head(%packed: tensor<1x7x3x1x5xf64>, %w: tensor<1x7x1x5
   %loss = kiln.sum "abcd->" %z : tensor<1x7x1x5xf64> -> tensor<f64>
   return %loss : tensor<f64>
 }
-func.func @attention_lengths(%packed: tensor<3x7x3x2x3xf64>, %lengths: tensor<3xi32> {kiln.input = "lengths", test.low = 1.0, test.high = 8.0}, %w: tensor<3x7x2x3xf64>) -> tensor<f64> attributes {kiln.loss} {
+func.func @attention_lengths(%packed: tensor<3x7x3x2x3xf64>, %lengths: tensor<3xi32> {kiln.input = "lengths", test.low = 0.0, test.high = 8.0}, %w: tensor<3x7x2x3xf64>) -> tensor<f64> attributes {kiln.loss} {
   %y, %lse = kiln.attention %packed lengths %lengths scale 0.6 : (tensor<3x7x3x2x3xf64>, tensor<3xi32>) -> (tensor<3x7x2x3xf64>, tensor<3x2x7xf64>)
   %z = kiln.mul %y, %w : tensor<3x7x2x3xf64>
   %loss = kiln.sum "abcd->" %z : tensor<3x7x2x3xf64> -> tensor<f64>
