@@ -477,4 +477,6 @@ def Kiln_AttentionGradOp : Kiln_Op<"attention_grad", [Pure,
   let hasVerifier = 1;
 }
 
+include "dialects/kiln/ConvolutionOps.td"
+
 #endif // KILN_DIALECTS_KILN_KILNOPS_TD

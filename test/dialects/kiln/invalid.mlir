@@ -464,3 +464,91 @@ func.func @add_of_integers(%x: tensor<4xi32>) {
   %0 = kiln.add %x, %x : tensor<4xi32>
   return
 }
+
+// -----
+
+func.func @convolution_of_rows(%x: tensor<2x5x3xf32>, %f: tensor<4x3x3x3xf32>) {
+  // expected-error @+1 {{'kiln.convolution' op needs images as [batch, height, width, channels], found 'tensor<2x5x3xf32>'}}
+  %0 = kiln.convolution %x, %f strides [1, 1] padding [0, 0] : (tensor<2x5x3xf32>, tensor<4x3x3x3xf32>) -> tensor<2x3x3x4xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_with_flat_filter(%x: tensor<2x5x5x3xf32>, %f: tensor<4x3xf32>) {
+  // expected-error @+1 {{'kiln.convolution' op needs a filter as [outputs, inputs, height, width], found 'tensor<4x3xf32>'}}
+  %0 = kiln.convolution %x, %f strides [1, 1] padding [0, 0] : (tensor<2x5x5x3xf32>, tensor<4x3xf32>) -> tensor<2x5x5x4xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_of_other_channels(%x: tensor<2x5x5x3xf32>, %f: tensor<4x2x3x3xf32>) {
+  // expected-error @+1 {{'kiln.convolution' op applies filter 'tensor<4x2x3x3xf32>' to 'tensor<2x5x5x3xf32>'}}
+  %0 = kiln.convolution %x, %f strides [1, 1] padding [0, 0] : (tensor<2x5x5x3xf32>, tensor<4x2x3x3xf32>) -> tensor<2x3x3x4xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_of_other_size(%x: tensor<2x5x5x3xf32>, %f: tensor<4x3x3x3xf32>) {
+  // expected-error @+1 {{'kiln.convolution' op makes 'tensor<2x3x3x4xf32>', found 'tensor<2x5x5x4xf32>'}}
+  %0 = kiln.convolution %x, %f strides [2, 2] padding [1, 1] : (tensor<2x5x5x3xf32>, tensor<4x3x3x3xf32>) -> tensor<2x5x5x4xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_with_one_stride(%x: tensor<2x5x5x3xf32>, %f: tensor<4x3x3x3xf32>) {
+  // expected-error @+1 {{'kiln.convolution' op needs window, strides and padding of two dimensions, found [3, 3], [1] and [0, 0]}}
+  %0 = kiln.convolution %x, %f strides [1] padding [0, 0] : (tensor<2x5x5x3xf32>, tensor<4x3x3x3xf32>) -> tensor<2x3x3x4xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_that_stands_still(%x: tensor<2x5x5x3xf32>, %f: tensor<4x3x3x3xf32>) {
+  // expected-error @+1 {{'kiln.convolution' op has window [3, 3], strides [0, 1] and padding [0, 0]; wanted at least 1, 1 and 0}}
+  %0 = kiln.convolution %x, %f strides [0, 1] padding [0, 0] : (tensor<2x5x5x3xf32>, tensor<4x3x3x3xf32>) -> tensor<2x3x3x4xf32>
+  return
+}
+
+// -----
+
+func.func @convolution_without_room(%x: tensor<2x5x5x3xf32>, %f: tensor<4x3x7x7xf32>) {
+  // expected-error @+1 {{'kiln.convolution' op has no room for a window [7, 7] in 'tensor<2x5x5x3xf32>' with padding [0, 0]}}
+  %0 = kiln.convolution %x, %f strides [1, 1] padding [0, 0] : (tensor<2x5x5x3xf32>, tensor<4x3x7x7xf32>) -> tensor<2x1x1x4xf32>
+  return
+}
+
+// -----
+
+func.func @gradient_of_other_image(%g: tensor<2x3x3x4xf32>, %f: tensor<4x3x3x3xf32>) {
+  // expected-error @+1 {{'kiln.convolution_grad_input' op makes 'tensor<2x4x4x4xf32>', found 'tensor<2x3x3x4xf32>'}}
+  %0 = kiln.convolution_grad_input %g, %f strides [1, 1] padding [0, 0] : (tensor<2x3x3x4xf32>, tensor<4x3x3x3xf32>) -> tensor<2x6x6x3xf32>
+  return
+}
+
+// -----
+
+func.func @gradient_of_other_filter(%x: tensor<2x5x5x3xf32>, %g: tensor<2x3x3x4xf32>) {
+  // expected-error @+1 {{'kiln.convolution_grad_weight' op makes 'tensor<2x3x3x8xf32>', found 'tensor<2x3x3x4xf32>'}}
+  %0 = kiln.convolution_grad_weight %x, %g strides [1, 1] padding [0, 0] : (tensor<2x5x5x3xf32>, tensor<2x3x3x4xf32>) -> tensor<8x3x3x3xf32>
+  return
+}
+
+// -----
+
+func.func @pool_of_padding(%x: tensor<2x5x5x3xf32>) {
+  // expected-error @+1 {{'kiln.max_pool' op has padding [2, 1], more than half of the window [3, 3]}}
+  %0 = kiln.max_pool %x window [3, 3] strides [1, 1] padding [2, 1] : (tensor<2x5x5x3xf32>) -> tensor<2x7x5x3xf32>
+  return
+}
+
+// -----
+
+func.func @pool_of_other_channels(%x: tensor<2x5x5x3xf32>) {
+  // expected-error @+1 {{'kiln.max_pool' op makes 'tensor<2x3x3x3xf32>', found 'tensor<2x3x3x4xf32>'}}
+  %0 = kiln.max_pool %x window [3, 3] strides [1, 1] padding [0, 0] : (tensor<2x5x5x3xf32>) -> tensor<2x3x3x4xf32>
+  return
+}

@@ -158,3 +158,18 @@ func.func @named(%ids: tensor<?x4xi32>, %table: tensor<16x8xf32>, %scale: tensor
   %g = kiln.attention_grad %packed, %a#0, %a#1, %a#0 scale 0.5 : (tensor<?x4x3x2x4xf32>, tensor<?x4x2x4xf32>, tensor<?x2x4xf32>, tensor<?x4x2x4xf32>) -> tensor<?x4x3x2x4xf32>
   return
 }
+
+// CHECK-LABEL: func.func @windows(
+func.func @windows(%x: tensor<?x14x14x8xf32>, %f: tensor<16x8x3x3xf32>) {
+  // CHECK: kiln.convolution %{{.*}}, %{{.*}} strides [2, 2] padding [1, 1] : (tensor<?x14x14x8xf32>, tensor<16x8x3x3xf32>) -> tensor<?x7x7x16xf32>
+  %y = kiln.convolution %x, %f strides [2, 2] padding [1, 1] : (tensor<?x14x14x8xf32>, tensor<16x8x3x3xf32>) -> tensor<?x7x7x16xf32>
+  // CHECK: kiln.convolution_grad_input %{{.*}}, %{{.*}} strides [2, 2] padding [1, 1] : (tensor<?x7x7x16xf32>, tensor<16x8x3x3xf32>) -> tensor<?x14x14x8xf32>
+  %dx = kiln.convolution_grad_input %y, %f strides [2, 2] padding [1, 1] : (tensor<?x7x7x16xf32>, tensor<16x8x3x3xf32>) -> tensor<?x14x14x8xf32>
+  // CHECK: kiln.convolution_grad_weight %{{.*}}, %{{.*}} strides [2, 2] padding [1, 1] : (tensor<?x14x14x8xf32>, tensor<?x7x7x16xf32>) -> tensor<16x8x3x3xf32>
+  %df = kiln.convolution_grad_weight %x, %y strides [2, 2] padding [1, 1] : (tensor<?x14x14x8xf32>, tensor<?x7x7x16xf32>) -> tensor<16x8x3x3xf32>
+  // CHECK: kiln.max_pool %{{.*}} window [3, 3] strides [2, 2] padding [1, 1] : (tensor<?x14x14x8xf32>) -> tensor<?x7x7x8xf32>
+  %z = kiln.max_pool %x window [3, 3] strides [2, 2] padding [1, 1] : (tensor<?x14x14x8xf32>) -> tensor<?x7x7x8xf32>
+  // CHECK: kiln.max_pool_grad %{{.*}}, %{{.*}}, %{{.*}} window [3, 3] strides [2, 2] padding [1, 1] : (tensor<?x14x14x8xf32>, tensor<?x7x7x8xf32>, tensor<?x7x7x8xf32>) -> tensor<?x14x14x8xf32>
+  %dz = kiln.max_pool_grad %x, %z, %z window [3, 3] strides [2, 2] padding [1, 1] : (tensor<?x14x14x8xf32>, tensor<?x7x7x8xf32>, tensor<?x7x7x8xf32>) -> tensor<?x14x14x8xf32>
+  return
+}
