@@ -3,8 +3,7 @@
 // each other's adjoint: `gatherWindows` copies the elements of all windows, and
 // `scatterWindows` sums what windows hold back into images.
 #include "dialects/kiln/Composer.h"
-
-#include "llvm/Support/MathExtras.h"
+#include "dialects/kiln/Windows.h"
 
 #include <limits>
 
@@ -14,44 +13,9 @@ namespace kiln {
 
 using Values = SmallVector<Value>;
 
-namespace {
-
-/// Windows along one dimension.
-struct Axis {
-  int64_t size;    ///< Elements of the image.
-  int64_t count;   ///< Windows.
-  int64_t window;  ///< Elements of a window.
-  int64_t stride;  ///< From window to window.
-  int64_t padding; ///< Before the image, and as much behind it.
-
-  /// Strides that cover all windows.
-  int64_t blocks() const {
-    return count - 1 + llvm::divideCeil(window, stride);
-  }
-  /// What is added behind the image to fill the blocks; negative if no window
-  /// reaches the end.
-  int64_t behind() const { return blocks() * stride - padding - size; }
-};
-
-struct Windows {
-  Axis rows, columns;
-};
-
-} // namespace
-
 static int64_t countWindows(int64_t size, int64_t window, int64_t stride,
                             int64_t padding) {
   return (size + 2 * padding - window) / stride + 1;
-}
-
-static Windows getWindows(RankedTensorType image, RankedTensorType result,
-                          ArrayRef<int64_t> window, ArrayRef<int64_t> strides,
-                          ArrayRef<int64_t> padding) {
-  auto axis = [&](int64_t number) {
-    return Axis{image.getDimSize(1 + number), result.getDimSize(1 + number),
-                window[number], strides[number], padding[number]};
-  };
-  return {axis(0), axis(1)};
 }
 
 //===----------------------------------------------------------------------===//
@@ -250,7 +214,7 @@ static Value reshapeAt(Composer &c, Value x, int64_t dimension, int64_t count,
 // of one stride: element t of window n is element t % stride of block
 // n + t / stride.
 static Value gatherAxis(Composer &c, Value x, int64_t dimension,
-                        const Axis &axis, double outside) {
+                        const WindowAxis &axis, double outside) {
   Value blocks = reshapeAt(
       c, resize(c, x, dimension, axis.padding, axis.behind(), outside),
       dimension, 1, {axis.blocks(), axis.stride});
@@ -265,7 +229,7 @@ static Value gatherAxis(Composer &c, Value x, int64_t dimension,
 
 // The adjoint of gatherAxis.
 static Value scatterAxis(Composer &c, Value x, int64_t dimension,
-                         const Axis &axis) {
+                         const WindowAxis &axis) {
   Value total;
   for (int64_t tap = 0; tap < axis.window; ++tap) {
     Value row = reshapeAt(c, c.slice(x, dimension, tap, 1), dimension, 2,
@@ -294,27 +258,27 @@ static Value scatterWindows(Composer &c, Value x, const Windows &windows) {
 
 Values ConvolutionOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
-  Windows windows = getWindows(tensorType(getImage()), tensorType(getResult()),
-                               filterWindow(tensorType(getFilter())),
-                               getStrides(), getPadding());
+  Windows windows = Windows::get(
+      tensorType(getImage()), tensorType(getResult()),
+      filterWindow(tensorType(getFilter())), getStrides(), getPadding());
   Value gathered = gatherWindows(c, getImage(), windows, 0);
   return {c.contract("bpyqxi,oipq->byxo", gathered, getFilter())};
 }
 
 Values ConvolutionGradInputOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
-  Windows windows = getWindows(tensorType(getResult()), tensorType(getGrad()),
-                               filterWindow(tensorType(getFilter())),
-                               getStrides(), getPadding());
+  Windows windows = Windows::get(tensorType(getResult()), tensorType(getGrad()),
+                                 filterWindow(tensorType(getFilter())),
+                                 getStrides(), getPadding());
   Value parts = c.contract("byxo,oipq->bpyqxi", getGrad(), getFilter());
   return {scatterWindows(c, parts, windows)};
 }
 
 Values ConvolutionGradWeightOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
-  Windows windows = getWindows(tensorType(getImage()), tensorType(getGrad()),
-                               filterWindow(tensorType(getResult())),
-                               getStrides(), getPadding());
+  Windows windows = Windows::get(tensorType(getImage()), tensorType(getGrad()),
+                                 filterWindow(tensorType(getResult())),
+                                 getStrides(), getPadding());
   Value gathered = gatherWindows(c, getImage(), windows, 0);
   return {c.contract("bpyqxi,byxo->oipq", gathered, getGrad())};
 }
@@ -323,8 +287,9 @@ static constexpr double kOutside = -std::numeric_limits<double>::infinity();
 
 Values MaxPoolOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
-  Windows windows = getWindows(tensorType(getImage()), tensorType(getResult()),
-                               getWindow(), getStrides(), getPadding());
+  Windows windows =
+      Windows::get(tensorType(getImage()), tensorType(getResult()), getWindow(),
+                   getStrides(), getPadding());
   return {
       c.max("bpyqxi->byxi", gatherWindows(c, getImage(), windows, kOutside))};
 }
@@ -333,8 +298,9 @@ Values MaxPoolOp::decompose(OpBuilder &builder) {
 // the one whose place in the window is first.
 Values MaxPoolGradOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
-  Windows windows = getWindows(tensorType(getImage()), tensorType(getResult()),
-                               getWindow(), getStrides(), getPadding());
+  Windows windows =
+      Windows::get(tensorType(getImage()), tensorType(getResult()), getWindow(),
+                   getStrides(), getPadding());
   Value gathered = gatherWindows(c, getImage(), windows, kOutside);
   RankedTensorType type = tensorType(gathered);
   Type element = type.getElementType();
@@ -352,6 +318,12 @@ Values MaxPoolGradOp::decompose(OpBuilder &builder) {
   return {scatterWindows(c, c.select(isFirst, grads, c.fill(0, gathered)),
                          windows)};
 }
+
+bool ConvolutionOp::hasJointForm() { return true; }
+bool ConvolutionGradInputOp::hasJointForm() { return true; }
+bool ConvolutionGradWeightOp::hasJointForm() { return true; }
+bool MaxPoolOp::hasJointForm() { return true; }
+bool MaxPoolGradOp::hasJointForm() { return true; }
 
 //===----------------------------------------------------------------------===//
 // Costs

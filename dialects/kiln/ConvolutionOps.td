@@ -5,7 +5,7 @@
 
 class Kiln_WindowOp<string mnemonic, list<Trait> traits = []> : Kiln_Op<mnemonic, traits # [Pure,
     DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
   let hasVerifier = 1;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/GenerateKernels.h"
 #include "compiler/backend/cpu/EmitAttention.h"
+#include "compiler/backend/cpu/EmitConvolution.h"
 #include "compiler/backend/cpu/EmitFused.h"
 #include "compiler/backend/cpu/EmitGemm.h"
 #include "compiler/backend/cpu/EmitGeneral.h"
@@ -60,6 +61,25 @@ template <typename Attention> static AttentionShape getShape(Attention op) {
           packed.getElementType()};
 }
 
+template <typename Op>
+static ConvolutionShape getShape(Op op, Value image, Value filter,
+                                 Value result) {
+  RankedTensorType images = tensorType(image), weights = tensorType(filter);
+  return {
+      images.getDimSize(0),
+      Windows::get(images, tensorType(result), weights.getShape().drop_front(2),
+                   op.getStrides(), op.getPadding()),
+      weights.getDimSize(1), weights.getDimSize(0), images.getElementType()};
+}
+
+template <typename Pool> static PoolShape getPoolShape(Pool op) {
+  RankedTensorType images = tensorType(op.getImage());
+  return {images.getDimSize(0),
+          Windows::get(images, tensorType(op.getResult()), op.getWindow(),
+                       op.getStrides(), op.getPadding()),
+          images.getDimSize(3), images.getElementType()};
+}
+
 // An op that is a kernel by itself and has an emitter of its own.
 static std::optional<KernelCode> emitWhole(ModuleOp module, StringRef symbol,
                                            Operation *op,
@@ -83,6 +103,25 @@ static std::optional<KernelCode> emitWhole(ModuleOp module, StringRef symbol,
         shape.elementType = weight.getElementType();
         shape.gradients = op.hasGradients();
         return emitHead(module, symbol, shape, target);
+      })
+      .Case([&](ConvolutionOp op) {
+        auto shape =
+            getShape(op, op.getImage(), op.getFilter(), op.getResult());
+        return emitConvolution(module, symbol, shape, target);
+      })
+      .Case([&](ConvolutionGradInputOp op) {
+        auto shape = getShape(op, op.getResult(), op.getFilter(), op.getGrad());
+        return emitConvolutionGradInput(module, symbol, shape, target);
+      })
+      .Case([&](ConvolutionGradWeightOp op) {
+        auto shape = getShape(op, op.getImage(), op.getResult(), op.getGrad());
+        return emitConvolutionGradWeight(module, symbol, shape, target);
+      })
+      .Case([&](MaxPoolOp op) {
+        return emitMaxPool(module, symbol, getPoolShape(op), target);
+      })
+      .Case([&](MaxPoolGradOp op) {
+        return emitMaxPoolGradient(module, symbol, getPoolShape(op), target);
       })
       .Default([](Operation *) { return std::nullopt; });
 }

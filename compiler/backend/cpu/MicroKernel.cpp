@@ -192,6 +192,25 @@ void TileWriter::transpose(SmallVectorImpl<Value> &rows) {
   }
 }
 
+Value emitTable(TileWriter &write, ModuleOp module, StringRef symbol,
+                ArrayRef<int64_t> values) {
+  Type element = write.builder.getI64Type();
+  auto type = MemRefType::get(values.size(), element);
+  OpBuilder top = OpBuilder::atBlockBegin(module.getBody());
+  memref::GlobalOp::create(
+      top, write.loc, symbol, top.getStringAttr("private"), type,
+      DenseElementsAttr::get(RankedTensorType::get(values.size(), element),
+                             values),
+      /*constant=*/true, /*alignment=*/IntegerAttr());
+  return memref::GetGlobalOp::create(write.builder, write.loc, type, symbol);
+}
+
+Value readTable(TileWriter &write, Value table, Value place) {
+  Value value = memref::LoadOp::create(write.builder, write.loc, table, place);
+  return arith::IndexCastOp::create(write.builder, write.loc,
+                                    write.builder.getIndexType(), value);
+}
+
 // One step of k: every register of the right row is read once and every
 // scalar of the left column once.
 static void emitStep(TileWriter &write, int64_t rows, int64_t vectors,
@@ -205,9 +224,10 @@ static void emitStep(TileWriter &write, int64_t rows, int64_t vectors,
         write.add(rightPlace, step * right.depthStride + vector * write.lanes),
         write.lanes));
   for (int64_t row = 0; row < rows; ++row) {
-    Value scalar = write.loadScalar(
-        left.buffer,
-        write.add(leftPlace, step * left.depthStride + row * left.rowStride));
+    Value place = write.add(leftPlace, step * left.depthStride);
+    place = left.rows.empty() ? write.add(place, row * left.rowStride)
+                              : write.add(place, left.rows[row]);
+    Value scalar = write.loadScalar(left.buffer, place);
     Value factor = vector::BroadcastOp::create(
         write.builder, write.loc, write.vectorType(write.lanes), scalar);
     for (int64_t vector = 0; vector < vectors; ++vector) {

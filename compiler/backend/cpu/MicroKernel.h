@@ -5,6 +5,7 @@
 #include "compiler/backend/cpu/CpuTarget.h"
 
 #include "mlir/IR/Builders.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/BuiltinTypes.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -69,13 +70,22 @@ private:
   llvm::DenseMap<int64_t, mlir::Value> indices;
 };
 
+/// Numbers that the code looks up, because there are too many for branches.
+/// `symbol` is new in the module.
+mlir::Value emitTable(TileWriter &write, mlir::ModuleOp module,
+                      llvm::StringRef symbol, llvm::ArrayRef<int64_t> values);
+/// Number `place` of a table.
+mlir::Value readTable(TileWriter &write, mlir::Value table, mlir::Value place);
+
 /// Element (i, k) of the operand that is read by scalars lies at
 /// `base + i * rowStride + k * depthStride`. If `depthBlock` is not 0, k counts
-/// within blocks of that many, which lie `blockStride` apart.
+/// within blocks of that many, which lie `blockStride` apart. If `rows` is not
+/// empty, row i lies at `rows[i]` instead of `i * rowStride`.
 struct ScalarOperand {
   mlir::Value buffer, base;
   int64_t rowStride, depthStride;
   int64_t depthBlock = 0, blockStride = 0;
+  llvm::ArrayRef<mlir::Value> rows = {};
 };
 
 /// Element (k, j) of the operand that is read by registers lies at

@@ -193,8 +193,9 @@ static void optimise(llvm::Module &module, llvm::TargetMachine &machine,
         passes.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2);
   else
     llvm::cantFail(passes.parsePassPipeline(
-        pipeline, "function(sroa,early-cse<memssa>,instcombine,"
-                  "loop-mssa(licm),simplifycfg,instcombine)"));
+        pipeline, "function(sroa,early-cse<memssa>,"
+                  "instcombine<no-verify-fixpoint>,loop-mssa(licm),simplifycfg,"
+                  "instcombine<no-verify-fixpoint>)"));
   pipeline.run(module, modules);
 }
 

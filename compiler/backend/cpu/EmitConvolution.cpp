@@ -1,0 +1,719 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A convolution and its gradient by the image are one loop nest: a matrix
+// product whose rows are places of the target, whose columns are the target's
+// channels and whose depth runs over the taps of the filter and the source's
+// channels. Nothing is copied but the filter, which a first stage packs into
+// panels. Along an axis, places that see the same taps form a class; in a
+// product of classes every row has the same depth, so that
+//   - taps that see only padding cost nothing: in a 1x1 image one of nine taps
+//     of a 3x3 filter is left, in a 2x2 image four;
+//   - the gradient of a strided convolution is one class per phase, each with
+//     the taps that hit.
+// The depth of a row is contiguous along the taps of one filter row. Rows of a
+// tile are found by six places in the source, so that a tile need not end where
+// a row of the image does.
+#include "compiler/backend/cpu/EmitConvolution.h"
+
+#include "compiler/backend/cpu/EmitGemm.h"
+#include "compiler/backend/cpu/MicroKernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+#include <numeric>
+
+using namespace mlir;
+
+namespace kiln::cpu {
+
+namespace {
+
+/// Places of the target along one axis that see the same taps.
+struct PlaceClass {
+  int64_t target, count;  ///< The first place, and how many.
+  int64_t source;         ///< What the first tap of the first place sees.
+  int64_t firstTap, taps; ///< In the order of AxisPlan::taps.
+};
+
+struct AxisPlan {
+  int64_t sourceSize, targetSize;
+  int64_t sourceStep, targetStep; ///< From place to place of a class.
+  /// Taps of the filter, such that the next tap of a class sees the next
+  /// element of the source.
+  SmallVector<int64_t> taps;
+  SmallVector<PlaceClass> classes;
+
+  void add(const PlaceClass &place) {
+    if (!classes.empty()) {
+      PlaceClass &last = classes.back();
+      if (last.target + last.count * targetStep == place.target &&
+          last.firstTap == place.firstTap && last.taps == place.taps) {
+        ++last.count;
+        return;
+      }
+    }
+    classes.push_back(place);
+  }
+};
+
+/// What is multiplied: target[place, column] is the sum over taps and channels
+/// of source[place + tap, channel] filter[channel, column, tap].
+struct SlidingProduct {
+  int64_t batch;
+  AxisPlan rows, columns;
+  int64_t channels, targetChannels;
+  int64_t channelStride, targetStride; ///< In the filter.
+  int64_t filterWidth, filterSize;
+  Type elementType;
+
+  int64_t tapCount() const { return rows.taps.size() * columns.taps.size(); }
+};
+
+} // namespace
+
+static AxisPlan planForward(const WindowAxis &axis) {
+  AxisPlan plan = {axis.size, axis.count, axis.stride, 1, {}, {}};
+  int64_t first = axis.window, last = 0;
+  auto taps = [&](int64_t place) {
+    int64_t start = place * axis.stride - axis.padding;
+    int64_t begin = std::max<int64_t>(0, -start);
+    int64_t end = std::min(axis.window, axis.size - start);
+    return std::pair(begin, std::max(begin, end));
+  };
+  for (int64_t place = 0; place < axis.count; ++place) {
+    auto [begin, end] = taps(place);
+    if (begin == end)
+      continue;
+    first = std::min(first, begin);
+    last = std::max(last, end);
+  }
+  for (int64_t place = 0; place < axis.count; ++place) {
+    auto [begin, end] = taps(place);
+    if (begin == end)
+      plan.add({place, 1, 0, 0, 0});
+    else
+      plan.add({place, 1, place * axis.stride - axis.padding + begin,
+                begin - first, end - begin});
+  }
+  for (int64_t tap = first; tap < last; ++tap)
+    plan.taps.push_back(tap);
+  return plan;
+}
+
+// Place i of the image is seen by tap p of window (i + padding - p) / stride,
+// if that is whole. Of a phase of places, those are the taps of one remainder;
+// descending taps see ascending windows.
+static AxisPlan planGradient(const WindowAxis &axis) {
+  AxisPlan plan = {axis.count, axis.size, 1, axis.stride, {}, {}};
+  int64_t stride = axis.stride;
+  auto remainder = [&](int64_t value) {
+    return (value % stride + stride) % stride;
+  };
+  for (int64_t phase = 0; phase < std::min(stride, axis.size); ++phase) {
+    int64_t wanted = (phase + axis.padding) % stride;
+    auto highest = [&](int64_t place) {
+      int64_t limit = std::min(axis.window - 1, place + axis.padding);
+      return limit - remainder(limit - wanted);
+    };
+    auto lowest = [&](int64_t place) {
+      int64_t limit = std::max<int64_t>(0, place + axis.padding -
+                                               (axis.count - 1) * stride);
+      return limit + remainder(wanted - limit);
+    };
+    int64_t first = -1, last = axis.window;
+    for (int64_t place = phase; place < axis.size; place += stride) {
+      if (lowest(place) > highest(place))
+        continue;
+      first = std::max(first, highest(place));
+      last = std::min(last, lowest(place));
+    }
+    for (int64_t place = phase; place < axis.size; place += stride) {
+      int64_t high = highest(place), low = lowest(place);
+      if (low > high)
+        plan.add({place, 1, 0, 0, 0});
+      else
+        plan.add({place, 1, (place + axis.padding - high) / stride,
+                  int64_t(plan.taps.size()) + (first - high) / stride,
+                  (high - low) / stride + 1});
+    }
+    for (int64_t tap = first; tap >= last; tap -= stride)
+      plan.taps.push_back(tap);
+  }
+  return plan;
+}
+
+namespace {
+
+/// A product of a class of rows and one of columns, as the kernel reads it.
+/// Offsets count elements.
+enum Field : int64_t {
+  kFirstItem,
+  kRows,       ///< Places in all images.
+  kItemRows,   ///< Of one item.
+  kHeight,     ///< Places of one image.
+  kWidth,      ///< The same.
+  kOverHeight, ///< 2^32 divided by them, rounded up.
+  kOverWidth,
+  kSource, ///< Of the first place of the first image.
+  kTarget, ///< The same.
+  kTapRows,
+  kTapColumns,
+  kPanelRow, ///< Of the first tap.
+  kFieldCount
+};
+
+/// Blocks of depth, so that a panel's part stays in the first cache: filter
+/// rows, taps of a row and channels that are multiplied at once.
+struct DepthBlock {
+  int64_t rows, columns, channels;
+};
+
+struct SlidingPlan {
+  TileShape tile;
+  int64_t width;
+  int64_t panels, panelStride;
+  DepthBlock block;
+  int64_t rowItems, columnItems, itemColumns;
+  SmallVector<std::array<int64_t, kFieldCount>> classes;
+};
+
+} // namespace
+
+static DepthBlock chooseBlock(const SlidingProduct &product, int64_t limit) {
+  int64_t height = std::max<int64_t>(1, product.rows.taps.size());
+  int64_t width = std::max<int64_t>(1, product.columns.taps.size());
+  int64_t channels = product.channels;
+  if (width * channels <= limit) {
+    int64_t blocks = llvm::divideCeil(height * width * channels, limit);
+    return {int64_t(llvm::divideCeil(height, blocks)), width, channels};
+  }
+  if (channels <= limit)
+    return {1, limit / channels, channels};
+  int64_t blocks = llvm::divideCeil(channels, limit);
+  return {1, 1, int64_t(llvm::alignTo(llvm::divideCeil(channels, blocks), 8))};
+}
+
+// How much longer `items` take on `workers` than a perfect split.
+static double imbalance(int64_t items, int64_t workers) {
+  return double(llvm::divideCeil(items, workers) * workers) / double(items);
+}
+
+// Places of classes that see fewer taps cost less: an item has more of them.
+static void cutRows(const SlidingProduct &product, int64_t rowsPerItem,
+                    int64_t rowLimit, SlidingPlan &plan) {
+  plan.classes.clear();
+  plan.rowItems = 0;
+  int64_t tile = plan.tile.rows, allTaps = product.tapCount();
+  auto reciprocal = [](int64_t value) {
+    return ((int64_t(1) << 32) + value - 1) / value;
+  };
+  const AxisPlan &y = product.rows, &x = product.columns;
+  for (const PlaceClass &row : y.classes)
+    for (const PlaceClass &column : x.classes) {
+      int64_t rows = product.batch * row.count * column.count;
+      int64_t taps = std::max<int64_t>(1, row.taps * column.taps);
+      int64_t wanted = std::min<int64_t>(
+          rowLimit, llvm::divideCeil(rowsPerItem * allTaps, taps));
+      int64_t items = llvm::divideCeil(rows, std::max(tile, wanted));
+      int64_t itemRows =
+          llvm::alignTo(llvm::divideCeil(rows, items), uint64_t(tile));
+      plan.classes.push_back(
+          {plan.rowItems, rows, itemRows, row.count, column.count,
+           reciprocal(row.count), reciprocal(column.count),
+           (row.source * x.sourceSize + column.source) * product.channels,
+           (row.target * x.targetSize + column.target) * product.targetChannels,
+           row.taps, column.taps,
+           (row.firstTap * int64_t(x.taps.size()) + column.firstTap) *
+               product.channels});
+      plan.rowItems += llvm::divideCeil(rows, itemRows);
+    }
+}
+
+// The panels are read anew for each item of rows and the source for each item
+// of columns, both from the second cache or further away.
+static double itemCost(int64_t rows, int64_t columns, int64_t items) {
+  double balance = 0.75 * imbalance(items, 2) + 0.2 * imbalance(items, 4) +
+                   0.05 * imbalance(items, 8);
+  // Workers that finish early take over items of others.
+  double waiting = 1 + 2.0 / items;
+  return (1 + 8.0 / rows + 8.0 / columns) * balance * waiting + 0.0005 * items;
+}
+
+static SlidingPlan makePlan(const SlidingProduct &product,
+                            const CpuTarget &target) {
+  SlidingPlan plan;
+  int64_t bytes = product.elementType.getIntOrFloatBitWidth() / 8;
+  plan.tile = chooseTile(target);
+  plan.width = plan.tile.vectors * target.lanes(bytes);
+  plan.panels = llvm::divideCeil(product.targetChannels, plan.width);
+  // Panels that all start in the same cache set would drive each other out.
+  plan.panelStride =
+      product.tapCount() * product.channels * plan.width + 64 / bytes;
+  plan.block = chooseBlock(product, bytes == 4 ? 640 : 320);
+  int64_t depth = plan.block.rows * plan.block.columns * plan.block.channels;
+  // A quarter of the second cache for what an item reads of the source.
+  int64_t rowLimit = std::max<int64_t>(4, target.l2Bytes / 4 /
+                                              (depth * bytes * plan.tile.rows));
+  rowLimit *= plan.tile.rows;
+  double best = 0;
+  int64_t bestRows = 0;
+  for (int64_t rows = plan.tile.rows; rows <= rowLimit;
+       rows += std::max<int64_t>(plan.tile.rows, rows / 4))
+    for (int64_t perItem = 1; perItem <= plan.panels; ++perItem) {
+      cutRows(product, rows, rowLimit, plan);
+      int64_t columnItems = llvm::divideCeil(plan.panels, perItem);
+      double cost =
+          itemCost(rows, perItem * plan.width, plan.rowItems * columnItems);
+      if (best != 0 && cost >= best)
+        continue;
+      best = cost;
+      bestRows = rows;
+      plan.columnItems = columnItems;
+      plan.itemColumns = perItem * plan.width;
+    }
+  cutRows(product, bestRows, rowLimit, plan);
+  return plan;
+}
+
+namespace {
+
+/// Writes the stages.
+class SlidingWriter {
+public:
+  SlidingWriter(ModuleOp module, StringRef symbol,
+                const SlidingProduct &product, const CpuTarget &target)
+      : module(module), symbol(symbol.str()), product(product),
+        plan(makePlan(product, target)), builder(module.getContext()),
+        write(builder, module.getLoc(), product.elementType, target) {}
+
+  KernelCode emit();
+
+private:
+  /// The rows and taps of an item; rows are numbered within the class.
+  struct Item {
+    Value firstRow, endRow;
+    Value image, y, x; ///< Of the first row.
+    Value fields[kFieldCount];
+  };
+  /// A block of depth.
+  struct Depth {
+    Value tapRow, tapRows, tapColumn, tapColumns, channel, channels;
+    Value isFirst;
+  };
+  /// Where the rows of a tile lie.
+  struct Rows {
+    SmallVector<Value> source, target;
+  };
+
+  void enterStage(StringRef name, int64_t items);
+  void emitPack();
+  void packRow(Value taps, Value panel, Value channel, int64_t columns);
+  void emitProduct();
+  Item findItem(Value classes, Value rowItem);
+  void forDepth(const Item &item, function_ref<void(const Depth &)> body);
+  Rows findRows(const Item &item, Value row);
+  void emitPanel(const Item &item, const Depth &depth, Value column,
+                 int64_t columns);
+  SmallVector<Value> emitTile(const Item &item, const Depth &depth,
+                              const Rows &rows, Value panel, int64_t vectors);
+  void finish(const Depth &depth, const Rows &rows, Value column,
+              int64_t columns, ArrayRef<Value> sums);
+  bool hasOneBlock() const {
+    return plan.block.rows >= int64_t(product.rows.taps.size()) &&
+           plan.block.columns >= int64_t(product.columns.taps.size()) &&
+           plan.block.channels >= product.channels;
+  }
+  int64_t tailColumns() const { return product.targetChannels % plan.width; }
+  int64_t rowWidth(int64_t columns) const {
+    return llvm::alignTo(columns, write.lanes);
+  }
+
+  ModuleOp module;
+  std::string symbol;
+  const SlidingProduct &product;
+  SlidingPlan plan;
+  OpBuilder builder;
+  TileWriter write;
+  KernelCode code;
+  Value source, filter, result, scratch;
+  StageRange range;
+};
+
+} // namespace
+
+void SlidingWriter::enterStage(StringRef name, int64_t items) {
+  auto flat = [&](int64_t size) -> Type {
+    return MemRefType::get(size, product.elementType);
+  };
+  const AxisPlan &y = product.rows, &x = product.columns;
+  SmallVector<Type> buffers = {
+      flat(product.batch * y.sourceSize * x.sourceSize * product.channels),
+      flat(product.filterSize),
+      flat(product.batch * y.targetSize * x.targetSize *
+           product.targetChannels),
+      flat(plan.panels * plan.panelStride)};
+  std::string stageSymbol = symbol + name.str();
+  func::FuncOp stage = createStage(module, stageSymbol, buffers);
+  markVectorised(stage);
+  code.stages.push_back({stageSymbol, items});
+  builder.setInsertionPointToStart(&stage.front());
+  write.enter(stage.front());
+  source = stage.getArgument(0);
+  filter = stage.getArgument(1);
+  result = stage.getArgument(2);
+  scratch = stage.getArgument(3);
+  range = getRange(stage);
+}
+
+//===----------------------------------------------------------------------===//
+// The filter
+//===----------------------------------------------------------------------===//
+
+void SlidingWriter::emitPack() {
+  enterStage("_pack", plan.panels * product.channels);
+  SmallVector<int64_t> offsets;
+  for (int64_t row : product.rows.taps)
+    for (int64_t column : product.columns.taps)
+      offsets.push_back(row * product.filterWidth + column);
+  if (offsets.empty())
+    offsets.push_back(0); // No window sees the image; a table needs an entry.
+  Value taps = emitTable(write, module, symbol + "_taps", offsets);
+  write.loop(range.begin, range.end, 1, [&](Value item) {
+    Value panel = write.div(item, product.channels);
+    Value channel = write.rem(item, product.channels);
+    if (tailColumns() == 0)
+      return packRow(taps, panel, channel, plan.width);
+    write.branch(
+        write.isEqual(panel, write.index(plan.panels - 1)),
+        [&] { packRow(taps, panel, channel, tailColumns()); },
+        [&] { packRow(taps, panel, channel, plan.width); });
+  });
+  func::ReturnOp::create(builder, write.loc);
+}
+
+// One row of the panel for each tap.
+void SlidingWriter::packRow(Value taps, Value panel, Value channel,
+                            int64_t columns) {
+  int64_t width = rowWidth(columns);
+  Value zero = arith::ConstantOp::create(
+      builder, write.loc,
+      cast<TypedAttr>(builder.getZeroAttr(product.elementType)));
+  Value from = write.add(write.mul(panel, plan.width * product.targetStride),
+                         write.mul(channel, product.channelStride));
+  Value to =
+      write.add(write.mul(panel, plan.panelStride), write.mul(channel, width));
+  write.loop(
+      write.index(0), write.index(product.tapCount()), 1, [&](Value tap) {
+        Value first = write.add(from, readTable(write, taps, tap));
+        Value row = write.add(to, write.mul(tap, product.channels * width));
+        for (int64_t column = 0; column < width; column += write.lanes) {
+          SmallVector<Value> lanes;
+          for (int64_t lane = column; lane < column + write.lanes; ++lane)
+            lanes.push_back(
+                lane < columns
+                    ? write.loadScalar(
+                          filter, write.add(first, lane * product.targetStride))
+                    : zero);
+          write.store(
+              vector::FromElementsOp::create(
+                  builder, write.loc, write.vectorType(write.lanes), lanes),
+              scratch, write.add(row, column));
+        }
+      });
+}
+
+//===----------------------------------------------------------------------===//
+// The product
+//===----------------------------------------------------------------------===//
+
+void SlidingWriter::emitProduct() {
+  enterStage("", plan.rowItems * plan.columnItems);
+  SmallVector<int64_t> values;
+  for (const auto &fields : plan.classes)
+    values.append(fields.begin(), fields.end());
+  Value classes = emitTable(write, module, symbol + "_classes", values);
+  write.loop(range.begin, range.end, 1, [&](Value number) {
+    Item item = findItem(classes, write.rem(number, plan.rowItems));
+    Value n0 = write.mul(write.div(number, plan.rowItems), plan.itemColumns);
+    Value nEnd = write.min(write.add(n0, plan.itemColumns),
+                           write.index(product.targetChannels));
+    Value wholeEnd =
+        write.min(nEnd, write.index(product.targetChannels - tailColumns()));
+    forDepth(item, [&](const Depth &depth) {
+      write.loop(n0, wholeEnd, plan.width, [&](Value column) {
+        emitPanel(item, depth, column, plan.width);
+      });
+      if (tailColumns() != 0)
+        write.branch(write.isBelow(wholeEnd, nEnd),
+                     [&] { emitPanel(item, depth, wholeEnd, tailColumns()); });
+    });
+  });
+  func::ReturnOp::create(builder, write.loc);
+}
+
+SlidingWriter::Item SlidingWriter::findItem(Value classes, Value rowItem) {
+  // The last class that begins at or before the item.
+  int64_t count = plan.classes.size();
+  Value number =
+      write.fold(write.index(1), write.index(count), 1, write.index(0),
+                 [&](Value candidate, Value found) -> Value {
+                   Value first = readTable(write, classes,
+                                           write.mul(candidate, kFieldCount));
+                   return arith::SelectOp::create(builder, write.loc,
+                                                  write.isBelow(rowItem, first),
+                                                  found, candidate);
+                 });
+  Item item;
+  for (int64_t field = 0; field < kFieldCount; ++field)
+    item.fields[field] = readTable(
+        write, classes, write.add(write.mul(number, kFieldCount), field));
+  auto times = [&](Value left, Value right) -> Value {
+    return arith::MulIOp::create(builder, write.loc, left, right);
+  };
+  auto over = [&](Value left, Value right) -> Value {
+    return arith::DivUIOp::create(builder, write.loc, left, right);
+  };
+  item.firstRow = times(write.sub(rowItem, item.fields[kFirstItem]),
+                        item.fields[kItemRows]);
+  item.endRow = write.min(write.add(item.firstRow, item.fields[kItemRows]),
+                          item.fields[kRows]);
+  Value line = over(item.firstRow, item.fields[kWidth]);
+  item.x = write.sub(item.firstRow, times(line, item.fields[kWidth]));
+  item.image = over(line, item.fields[kHeight]);
+  item.y = write.sub(line, times(item.image, item.fields[kHeight]));
+  return item;
+}
+
+// A class without taps has one empty block, which writes zeros.
+void SlidingWriter::forDepth(const Item &item,
+                             function_ref<void(const Depth &)> body) {
+  Value zero = write.index(0);
+  auto cut = [&](Value total, int64_t all, int64_t size,
+                 function_ref<void(Value, Value)> inner) {
+    if (size >= all)
+      return inner(zero, total);
+    write.loop(zero, write.max(total, write.index(1)), size, [&](Value begin) {
+      inner(begin, write.min(write.index(size), write.sub(total, begin)));
+    });
+  };
+  cut(item.fields[kTapRows], product.rows.taps.size(), plan.block.rows,
+      [&](Value tapRow, Value tapRows) {
+        cut(item.fields[kTapColumns], product.columns.taps.size(),
+            plan.block.columns, [&](Value tapColumn, Value tapColumns) {
+              cut(write.index(product.channels), product.channels,
+                  plan.block.channels, [&](Value channel, Value channels) {
+                    Value sum =
+                        write.add(write.add(tapRow, tapColumn), channel);
+                    body({tapRow, tapRows, tapColumn, tapColumns, channel,
+                          channels, write.isEqual(sum, zero)});
+                  });
+            });
+      });
+}
+
+// Rows past the end are the last one again: they write what it writes.
+SlidingWriter::Rows SlidingWriter::findRows(const Item &item, Value row) {
+  const AxisPlan &y = product.rows, &x = product.columns;
+  Value last = write.sub(write.sub(item.endRow, write.index(1)), item.firstRow);
+  Value first = write.sub(row, item.firstRow);
+  auto times = [&](Value left, Value right) -> Value {
+    return arith::MulIOp::create(builder, write.loc, left, right);
+  };
+  // Exact while the product of value and divisor is below 2^32.
+  auto over = [&](Value value, Value reciprocal) -> Value {
+    Value thirtyTwo = write.index(32);
+    return arith::ShRUIOp::create(builder, write.loc, times(value, reciprocal),
+                                  thirtyTwo);
+  };
+  Rows rows;
+  for (int64_t i = 0; i < plan.tile.rows; ++i) {
+    Value step = write.add(item.x, write.min(write.add(first, i), last));
+    Value lines = over(step, item.fields[kOverWidth]);
+    Value column = write.sub(step, times(lines, item.fields[kWidth]));
+    Value line = write.add(item.y, lines);
+    Value images = over(line, item.fields[kOverHeight]);
+    line = write.sub(line, times(images, item.fields[kHeight]));
+    Value image = write.add(item.image, images);
+    auto place = [&](int64_t height, int64_t width, int64_t yStep,
+                     int64_t xStep, int64_t channels) {
+      return write.add(write.add(write.mul(image, height * width * channels),
+                                 write.mul(line, yStep * width * channels)),
+                       write.mul(column, xStep * channels));
+    };
+    rows.source.push_back(place(y.sourceSize, x.sourceSize, y.sourceStep,
+                                x.sourceStep, product.channels));
+    rows.target.push_back(
+        write.add(place(y.targetSize, x.targetSize, y.targetStep, x.targetStep,
+                        product.targetChannels),
+                  item.fields[kTarget]));
+  }
+  return rows;
+}
+
+void SlidingWriter::emitPanel(const Item &item, const Depth &depth,
+                              Value column, int64_t columns) {
+  Value panel = write.mul(write.div(column, plan.width), plan.panelStride);
+  int64_t vectors = llvm::divideCeil(columns, write.lanes);
+  write.loop(item.firstRow, item.endRow, plan.tile.rows, [&](Value row) {
+    Rows rows = findRows(item, row);
+    int64_t line = 64 * 8 / product.elementType.getIntOrFloatBitWidth();
+    for (Value target : rows.target)
+      for (int64_t j = 0; j < columns; j += line)
+        write.prefetch(result, write.add(write.add(target, column), j));
+    SmallVector<Value> sums = emitTile(item, depth, rows, panel, vectors);
+    finish(depth, rows, column, columns, sums);
+  });
+}
+
+SmallVector<Value> SlidingWriter::emitTile(const Item &item, const Depth &depth,
+                                           const Rows &rows, Value panel,
+                                           int64_t vectors) {
+  int64_t width = vectors * write.lanes;
+  int64_t tapColumns = product.columns.taps.size();
+  bool isWhole = plan.block.channels >= product.channels;
+  Value length =
+      isWhole ? write.mul(depth.tapColumns, product.channels) : depth.channels;
+  int64_t factor = product.channels;
+  if (!isWhole)
+    factor =
+        std::gcd(plan.block.channels, product.channels % plan.block.channels);
+  SmallVector<Value> zeros(plan.tile.rows * vectors, write.zeros(write.lanes));
+  auto loop = scf::ForOp::create(
+      builder, write.loc, depth.tapRow, write.add(depth.tapRow, depth.tapRows),
+      write.index(1), zeros,
+      [&](OpBuilder &, Location, Value tapRow, ValueRange carried) {
+        auto place = [&](Value origin, int64_t rowStride) {
+          Value taps = write.add(write.mul(tapRow, rowStride), depth.tapColumn);
+          return write.add(origin, write.add(write.mul(taps, product.channels),
+                                             depth.channel));
+        };
+        Value from = place(item.fields[kSource], product.columns.sourceSize);
+        Value panelRow = place(item.fields[kPanelRow], tapColumns);
+        ScalarOperand left = {source, from, 0, 1};
+        left.rows = rows.source;
+        VectorOperand right = {
+            scratch, write.add(panel, write.mul(panelRow, width)), width};
+        SmallVector<Value> sums(carried);
+        scf::YieldOp::create(builder, write.loc,
+                             emitTileProduct(write, plan.tile.rows, vectors,
+                                             left, right, length, factor,
+                                             sums));
+      });
+  return SmallVector<Value>(loop.getResults());
+}
+
+// Later blocks of depth add to what the target holds. All is read before
+// anything is written, because rows past the end repeat the last one.
+void SlidingWriter::finish(const Depth &depth, const Rows &rows, Value column,
+                           int64_t columns, ArrayRef<Value> sums) {
+  int64_t vectors = llvm::divideCeil(columns, write.lanes);
+  auto place = [&](int64_t number) {
+    return write.add(write.add(rows.target[number / vectors], column),
+                     number % vectors * write.lanes);
+  };
+  auto size = [&](int64_t number) {
+    return std::min(write.lanes, columns - number % vectors * write.lanes);
+  };
+  auto storeAll = [&](ArrayRef<Value> values) {
+    for (auto [number, value] : llvm::enumerate(values))
+      write.store(write.firstLanes(value, size(number)), result, place(number));
+  };
+  auto addAll = [&] {
+    SmallVector<Value> values;
+    for (auto [number, sum] : llvm::enumerate(sums))
+      values.push_back(arith::AddFOp::create(
+          builder, write.loc, sum,
+          write.loadPadded(result, place(number), size(number))));
+    storeAll(values);
+  };
+  if (hasOneBlock())
+    return storeAll(sums);
+  write.branch(depth.isFirst, [&] { storeAll(sums); }, addAll);
+}
+
+KernelCode SlidingWriter::emit() {
+  emitPack();
+  emitProduct();
+  int64_t bytes = product.elementType.getIntOrFloatBitWidth() / 8;
+  code.sharedScratchBytes =
+      llvm::alignTo(plan.panels * plan.panelStride * bytes, 64);
+  return std::move(code);
+}
+
+//===----------------------------------------------------------------------===//
+// Which product
+//===----------------------------------------------------------------------===//
+
+// One tap that every place sees: the places of all images are rows of a matrix.
+static bool isMatrixProduct(const ConvolutionShape &shape) {
+  auto isDirect = [](const WindowAxis &axis) {
+    return axis.window == 1 && axis.stride == 1 && axis.padding == 0;
+  };
+  return isDirect(shape.windows.rows) && isDirect(shape.windows.columns);
+}
+
+static GemmShape asMatrixProduct(const ConvolutionShape &shape, int64_t n,
+                                 int64_t k) {
+  GemmShape gemm;
+  gemm.m = shape.batch * shape.windows.rows.count * shape.windows.columns.count;
+  gemm.n = n;
+  gemm.k = k;
+  gemm.aRowStride = k;
+  gemm.aColumnStride = 1;
+  gemm.cRowStride = n;
+  gemm.elementType = shape.elementType;
+  return gemm;
+}
+
+KernelCode emitConvolution(ModuleOp module, StringRef symbol,
+                           const ConvolutionShape &shape,
+                           const CpuTarget &target) {
+  const WindowAxis &rows = shape.windows.rows, &columns = shape.windows.columns;
+  if (isMatrixProduct(shape)) {
+    GemmShape gemm = asMatrixProduct(shape, shape.outputs, shape.inputs);
+    gemm.bRowStride = 1;
+    gemm.bColumnStride = shape.inputs;
+    return emitGemm(module, symbol, gemm, target);
+  }
+  int64_t taps = rows.window * columns.window;
+  SlidingProduct product = {shape.batch,
+                            planForward(rows),
+                            planForward(columns),
+                            shape.inputs,
+                            shape.outputs,
+                            taps,
+                            shape.inputs * taps,
+                            columns.window,
+                            shape.outputs * shape.inputs * taps,
+                            shape.elementType};
+  return SlidingWriter(module, symbol, product, target).emit();
+}
+
+KernelCode emitConvolutionGradInput(ModuleOp module, StringRef symbol,
+                                    const ConvolutionShape &shape,
+                                    const CpuTarget &target) {
+  const WindowAxis &rows = shape.windows.rows, &columns = shape.windows.columns;
+  if (isMatrixProduct(shape)) {
+    GemmShape gemm = asMatrixProduct(shape, shape.inputs, shape.outputs);
+    gemm.bRowStride = shape.inputs;
+    gemm.bColumnStride = 1;
+    return emitGemm(module, symbol, gemm, target);
+  }
+  int64_t taps = rows.window * columns.window;
+  SlidingProduct product = {shape.batch,
+                            planGradient(rows),
+                            planGradient(columns),
+                            shape.outputs,
+                            shape.inputs,
+                            shape.inputs * taps,
+                            taps,
+                            columns.window,
+                            shape.outputs * shape.inputs * taps,
+                            shape.elementType};
+  return SlidingWriter(module, symbol, product, target).emit();
+}
+
+} // namespace kiln::cpu

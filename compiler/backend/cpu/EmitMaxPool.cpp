@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Channels are lanes, a few registers of them at once, so that comparisons do
+// not wait for each other. Loops over a window run over the part of it that
+// lies in the image.
+#include "compiler/backend/cpu/EmitConvolution.h"
+
+#include "compiler/backend/cpu/MicroKernel.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace kiln::cpu {
+
+namespace {
+
+class PoolWriter {
+public:
+  PoolWriter(ModuleOp module, StringRef symbol, const PoolShape &shape,
+             const CpuTarget &target)
+      : module(module), symbol(symbol), shape(shape),
+        builder(module.getContext()),
+        write(builder, module.getLoc(), shape.elementType, target),
+        group(std::min<int64_t>(
+            kGroup * write.lanes,
+            llvm::alignTo(shape.channels, uint64_t(write.lanes)))) {}
+
+  KernelCode emitForward();
+  KernelCode emitGradient();
+
+private:
+  static constexpr int64_t kGroup = 4; ///< Registers.
+
+  /// Taps of a window that see the image, and where the window begins.
+  struct Taps {
+    Value begin, end, start;
+  };
+  /// The sizes of registers that hold some channels.
+  using Sizes = SmallVector<int64_t>;
+
+  func::FuncOp enterStage(bool isGradient);
+  Taps findTaps(const WindowAxis &axis, Value place);
+  Value pixel(Value image, Value row, Value column, bool isResult);
+  Value tapPlace(Value image, const Taps &rows, const Taps &columns, Value row,
+                 Value column);
+  void forGroups(function_ref<void(Value channel, const Sizes &)> body);
+  Sizes sizes(int64_t channels);
+  /// Runs over the taps of a window, carrying registers.
+  SmallVector<Value>
+  overTaps(const Taps &rows, const Taps &columns, ArrayRef<Value> initial,
+           function_ref<SmallVector<Value>(Value, Value, ValueRange)> body);
+  void clear(Value buffer, Value image, Value channel, const Sizes &sizes);
+  void scatter(func::FuncOp stage, Value image, Value channel,
+               const Sizes &sizes);
+
+  ModuleOp module;
+  StringRef symbol;
+  const PoolShape &shape;
+  OpBuilder builder;
+  TileWriter write;
+  int64_t group; ///< Channels that are done together.
+};
+
+} // namespace
+
+func::FuncOp PoolWriter::enterStage(bool isGradient) {
+  const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
+  Type image = MemRefType::get(shape.batch * y.size * x.size * shape.channels,
+                               shape.elementType);
+  Type result = MemRefType::get(
+      shape.batch * y.count * x.count * shape.channels, shape.elementType);
+  SmallVector<Type> types = {image, result};
+  if (isGradient)
+    types.append({result, image});
+  func::FuncOp stage = createStage(module, symbol, types);
+  markVectorised(stage);
+  builder.setInsertionPointToStart(&stage.front());
+  write.enter(stage.front());
+  return stage;
+}
+
+PoolWriter::Taps PoolWriter::findTaps(const WindowAxis &axis, Value place) {
+  Value first = write.mul(place, axis.stride);
+  Value padding = write.index(axis.padding);
+  Value begin = write.sub(write.max(first, padding), first);
+  Value end =
+      write.min(write.index(axis.window),
+                write.sub(write.index(axis.size + axis.padding), first));
+  return {begin, end, write.sub(first, padding)};
+}
+
+Value PoolWriter::pixel(Value image, Value row, Value column, bool isResult) {
+  const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
+  Value line = write.add(write.mul(image, isResult ? y.count : y.size), row);
+  Value number =
+      write.add(write.mul(line, isResult ? x.count : x.size), column);
+  return write.mul(number, shape.channels);
+}
+
+Value PoolWriter::tapPlace(Value image, const Taps &rows, const Taps &columns,
+                           Value row, Value column) {
+  return pixel(image, write.add(rows.start, row),
+               write.add(columns.start, column), false);
+}
+
+PoolWriter::Sizes PoolWriter::sizes(int64_t channels) {
+  Sizes result;
+  for (int64_t first = 0; first < channels; first += write.lanes)
+    result.push_back(std::min(write.lanes, channels - first));
+  return result;
+}
+
+void PoolWriter::forGroups(function_ref<void(Value, const Sizes &)> body) {
+  int64_t whole = shape.channels / group * group;
+  write.loop(write.index(0), write.index(whole), group,
+             [&](Value channel) { body(channel, sizes(group)); });
+  if (whole != shape.channels)
+    body(write.index(whole), sizes(shape.channels - whole));
+}
+
+SmallVector<Value> PoolWriter::overTaps(
+    const Taps &rows, const Taps &columns, ArrayRef<Value> initial,
+    function_ref<SmallVector<Value>(Value, Value, ValueRange)> body) {
+  auto outer = scf::ForOp::create(
+      builder, write.loc, rows.begin, rows.end, write.index(1), initial,
+      [&](OpBuilder &, Location, Value row, ValueRange carried) {
+        auto inner = scf::ForOp::create(
+            builder, write.loc, columns.begin, columns.end, write.index(1),
+            carried,
+            [&](OpBuilder &, Location, Value column, ValueRange values) {
+              scf::YieldOp::create(builder, write.loc,
+                                   body(row, column, values));
+            });
+        scf::YieldOp::create(builder, write.loc, inner.getResults());
+      });
+  return SmallVector<Value>(outer.getResults());
+}
+
+KernelCode PoolWriter::emitForward() {
+  const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
+  int64_t items = shape.batch * y.count;
+  func::FuncOp stage = enterStage(false);
+  StageRange range = getRange(stage);
+  Value lowest = arith::ConstantOp::create(
+      builder, write.loc,
+      DenseElementsAttr::get(
+          write.vectorType(write.lanes),
+          builder
+              .getFloatAttr(shape.elementType,
+                            -std::numeric_limits<double>::infinity())
+              .getValue()));
+  write.loop(range.begin, range.end, 1, [&](Value item) {
+    Value image = write.div(item, y.count), row = write.rem(item, y.count);
+    Taps rows = findTaps(y, row);
+    write.loop(write.index(0), write.index(x.count), 1, [&](Value column) {
+      Taps columns = findTaps(x, column);
+      Value to = pixel(image, row, column, true);
+      forGroups([&](Value channel, const Sizes &sizes) {
+        SmallVector<Value> start(sizes.size(), lowest);
+        auto greatest = overTaps(
+            rows, columns, start,
+            [&](Value tapRow, Value tapColumn, ValueRange values) {
+              Value from = write.add(
+                  tapPlace(image, rows, columns, tapRow, tapColumn), channel);
+              SmallVector<Value> result;
+              for (auto [i, size] : llvm::enumerate(sizes))
+                result.push_back(arith::MaximumFOp::create(
+                    builder, write.loc, values[i],
+                    write.loadPadded(stage.getArgument(0),
+                                     write.add(from, i * write.lanes), size)));
+              return result;
+            });
+        for (auto [i, size] : llvm::enumerate(sizes))
+          write.store(write.firstLanes(greatest[i], size), stage.getArgument(1),
+                      write.add(write.add(to, channel), i * write.lanes));
+      });
+    });
+  });
+  func::ReturnOp::create(builder, write.loc);
+  KernelCode code;
+  code.stages.push_back({symbol.str(), items});
+  return code;
+}
+
+void PoolWriter::clear(Value buffer, Value image, Value channel,
+                       const Sizes &sizes) {
+  const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
+  int64_t pixels = y.size * x.size;
+  write.loop(write.index(0), write.index(pixels), 1, [&](Value number) {
+    Value place = write.add(write.mul(image, pixels), number);
+    place = write.add(write.mul(place, shape.channels), channel);
+    for (auto [i, size] : llvm::enumerate(sizes))
+      write.store(write.zeros(size), buffer, write.add(place, i * write.lanes));
+  });
+}
+
+// The first element that equals the greatest takes the gradient, and leaves
+// none to those after it.
+void PoolWriter::scatter(func::FuncOp stage, Value image, Value channel,
+                         const Sizes &sizes) {
+  const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
+  Value from = stage.getArgument(0), to = stage.getArgument(3);
+  write.loop(write.index(0), write.index(y.count), 1, [&](Value row) {
+    Taps rows = findTaps(y, row);
+    write.loop(write.index(0), write.index(x.count), 1, [&](Value column) {
+      Taps columns = findTaps(x, column);
+      Value place = write.add(pixel(image, row, column, true), channel);
+      SmallVector<Value> greatest, grads;
+      for (auto [i, size] : llvm::enumerate(sizes)) {
+        Value element = write.add(place, i * write.lanes);
+        greatest.push_back(write.load(stage.getArgument(1), element, size));
+        grads.push_back(write.load(stage.getArgument(2), element, size));
+      }
+      overTaps(
+          rows, columns, grads,
+          [&](Value tapRow, Value tapColumn, ValueRange left) {
+            Value seen = write.add(
+                tapPlace(image, rows, columns, tapRow, tapColumn), channel);
+            SmallVector<Value> rest;
+            for (auto [i, size] : llvm::enumerate(sizes)) {
+              Value element = write.add(seen, i * write.lanes);
+              Value zero = write.zeros(size);
+              Value isTaken = arith::CmpFOp::create(
+                  builder, write.loc, arith::CmpFPredicate::OEQ,
+                  write.load(from, element, size), greatest[i]);
+              Value part = arith::SelectOp::create(builder, write.loc, isTaken,
+                                                   left[i], zero);
+              write.store(arith::AddFOp::create(builder, write.loc,
+                                                write.load(to, element, size),
+                                                part),
+                          to, element);
+              rest.push_back(arith::SelectOp::create(builder, write.loc,
+                                                     isTaken, zero, left[i]));
+            }
+            return rest;
+          });
+    });
+  });
+}
+
+KernelCode PoolWriter::emitGradient() {
+  int64_t groups = llvm::divideCeil(shape.channels, group);
+  int64_t items = shape.batch * groups;
+  func::FuncOp stage = enterStage(true);
+  StageRange range = getRange(stage);
+  write.loop(range.begin, range.end, 1, [&](Value item) {
+    Value image = write.div(item, groups), number = write.rem(item, groups);
+    auto emit = [&](int64_t channels) {
+      Value channel = write.mul(number, group);
+      clear(stage.getArgument(3), image, channel, sizes(channels));
+      scatter(stage, image, channel, sizes(channels));
+    };
+    int64_t tail = shape.channels % group;
+    if (tail == 0)
+      return emit(group);
+    write.branch(
+        write.isEqual(number, write.index(groups - 1)), [&] { emit(tail); },
+        [&] { emit(group); });
+  });
+  func::ReturnOp::create(builder, write.loc);
+  KernelCode code;
+  code.stages.push_back({symbol.str(), items});
+  return code;
+}
+
+KernelCode emitMaxPool(ModuleOp module, StringRef symbol,
+                       const PoolShape &shape, const CpuTarget &target) {
+  return PoolWriter(module, symbol, shape, target).emitForward();
+}
+
+KernelCode emitMaxPoolGradient(ModuleOp module, StringRef symbol,
+                               const PoolShape &shape,
+                               const CpuTarget &target) {
+  return PoolWriter(module, symbol, shape, target).emitGradient();
+}
+
+} // namespace kiln::cpu
