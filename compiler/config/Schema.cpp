@@ -156,7 +156,7 @@ const Key keys[] = {
     number("training.schedule.minimum", "cosine", "0", 0, infinity, at<training, schedule, &S::minimum>, "learning rate at the end"),
 
     section("data", "what it is trained on"),
-    choice("data.kind", "", "none", "text|tokens|documents|tsv|idx|none", "documents|tsv", at<data, &D::kind>, "format of the data"),
+    choice("data.kind", "", "none", "text|tokens|documents|tsv|idx|none", "", at<data, &D::kind>, "format of the data"),
     plain("data.path", "text|tokens|documents|tsv|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
     plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels"),
     choice("data.tokenizer", "text", "bytes", "bytes", "", at<data, &D::tokenizer>, "how text becomes tokens"),
