@@ -235,10 +235,10 @@ private:
       return {"idx|none", "labelled images"};
     case ModelKind::Mlp:
       return {"idx|none", "labelled samples"};
-    case ModelKind::File:
-      break;
+    case ModelKind::File: // It has no sequence and no vocabulary to cut by.
+      return {"idx|none", "labelled samples"};
     }
-    return {"text|tokens|documents|tsv|idx|none", "anything"};
+    return {};
   }
 
   void checkEvaluation() {

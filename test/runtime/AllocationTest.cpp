@@ -2,6 +2,7 @@
 // Replaces malloc to prove that a step allocates nothing, in any
 // thread.
 #include "SampleArtifact.h"
+#include "data/Datasets.h"
 
 #include <atomic>
 #include <cerrno>
@@ -116,6 +117,53 @@ static bool stepsAllocateNothing() {
   return counted == 0;
 }
 
+/// Opens data and reads every sample as every input.
+static bool readingAllocatesNothing(const DataT &data,
+                                    const std::vector<InputT> &natives) {
+  auto dataset = test::open(data);
+  if (!dataset.ok())
+    return false;
+  counted = 0;
+  std::vector<std::byte> target(4096);
+  for (const InputT &native : natives) {
+    PackedInput input(native);
+    if (!(*dataset)->checkInput(*input).ok())
+      return false;
+    isCounting = true;
+    for (uint64_t i = 0; i < (*dataset)->samples(); ++i)
+      (*dataset)->write(*input, {1, i}, target.data());
+    isCounting = false;
+  }
+  std::printf("%lu allocations reading %s\n", counted.load(),
+              data.kind.c_str());
+  return counted == 0;
+}
+
+static bool datasetsAllocateNothing() {
+  auto integers = [](const char *name, std::vector<int64_t> shape) {
+    return input(name, ElementType::i32, std::move(shape));
+  };
+  TemporaryFile sentences("1\tSome words, and more.\n0\tfew\n");
+  TemporaryFile paragraphs("One two. Three four. Five.\n\nsix\nseven\n");
+  DataT data;
+  data.sequence = 16;
+  data.vocabulary = 50;
+  data.classes = 2;
+  data.predictions = 3;
+  data.kind = "tsv";
+  data.path = sentences.path();
+  bool isGood = readingAllocatesNothing(data, {integers("tokens", {16}),
+                                               integers("length", {}),
+                                               integers("label", {})});
+  data.kind = "documents";
+  data.path = paragraphs.path();
+  return readingAllocatesNothing(
+             data, {integers("tokens", {16}), integers("segments", {16}),
+                    integers("length", {}), integers("positions", {3}),
+                    integers("labels", {3}), integers("next", {})}) &&
+         isGood;
+}
+
 int main() {
   // Guards against a hook that is never called.
   isCounting = true;
@@ -123,5 +171,5 @@ int main() {
   isCounting = false;
   if (counted != 1)
     return 1;
-  return stepsAllocateNothing() ? 0 : 1;
+  return stepsAllocateNothing() && datasetsAllocateNothing() ? 0 : 1;
 }

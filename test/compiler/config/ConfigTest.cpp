@@ -76,7 +76,8 @@ TEST(Config, MlpTakesOneWidthOrAList) {
 
 TEST(Config, PrintedTextLoadsAsTheSameConfig) {
   for (const std::string &text :
-       {gptText, smallGptText, smallMlpText, smallFileText}) {
+       {gptText, smallGptText, smallBertText, smallClassifierText, smallMlpText,
+        smallFileText}) {
     Diagnostics diagnostics;
     std::string printed =
         parseConfig(text, "a.yaml", {}, diagnostics).value().print();
@@ -128,7 +129,7 @@ data: {kind: txt}
           "a.yaml:10:17: error: training.global_batch: found '0', wanted a "
           "positive integer up to 16777216",
           "a.yaml:12:14: error: data.kind: found 'txt', wanted text, tokens, "
-          "idx or none (did you mean 'text'?)",
+          "documents, tsv, idx or none (did you mean 'text'?)",
           "command line: error: 'log.evry=3': unknown key 'log.evry' (did you "
           "mean 'log.every'?)",
           "command line: error: 'training.seed=-1': training.seed: found '-1', "
@@ -182,9 +183,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "found '1', wanted a number of at least 0 and below 1"},
         BadConfig{"tied_head: false", "attention_dropout: -0.1", "found '-0.1"},
         BadConfig{"tied_head: false", "tied_head: 'true'", "the quoted text"},
-        BadConfig{"precision: f32", "precision: bf16",
-                  "17:14: error: training.precision: 'bf16' is not available "
-                  "yet; wanted f32 or f64"},
+        BadConfig{"precision: f32", "precision: f16",
+                  "17:14: error: training.precision: found 'f16', wanted f32, "
+                  "f64 or bf16"},
+        BadConfig{"tied_head: false", "max_positions: 63",
+                  "63 is less than model.sequence = 64"},
         BadConfig{"[0.9, 0.95]", "[0.9]", "found a list of 1, wanted"},
         BadConfig{"[0.9, 0.95]", "[0.9, 1.0]", "found '1.0', wanted"},
         BadConfig{"learning_rate: 1e-3", "learning_rate: nan", "found 'nan'"},
@@ -272,6 +275,11 @@ TEST(Config, EveryFamilyHasItsData) {
 }
 
 TEST(Config, BertPredictsNoMoreThanItReads) {
+  Diagnostics diagnostics;
+  // 15 % of 21, rounded up.
+  EXPECT_EQ(
+      parseConfig(smallBertText, "a.yaml", {}, diagnostics)->model.predictions,
+      4);
   EXPECT_THAT(otherErrorsOf(smallBertText, {"model.predictions=21"}),
               ElementsAre());
   EXPECT_THAT(otherErrorsOf(smallBertText, {"model.predictions=22"}),

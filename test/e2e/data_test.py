@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The data of the model families, from files to steps; and what is wrong in files, with its place."""
+
+import harness
+import sample_data
+from harness import idx
+
+REJECTED = 4
+ATTENTION = {"layers": 1, "hidden": 32, "heads": 2, "sequence": 24, "vocabulary": 200}
+TRAINING = {"global_batch": 4, "steps": 3}
+
+
+class Data(harness.KilnTest):
+    def compile(self, model, data):
+        self.config("data.yaml", {"model": model, "training": TRAINING, "data": data})
+        self.kiln("compile", "data.yaml", "-o", "data.kiln")
+
+    def reject(self, name, content, *wanted):
+        good = (self.folder / name).read_bytes()
+        self.write(name, content)
+        _, err = self.kiln("run", "data.kiln", code=REJECTED)
+        for text in (name, *wanted):
+            self.assertIn(text, err)
+        self.write(name, good)
+
+    def test_sentences(self):
+        self.write("words.tsv", sample_data.labelled_sentences(40))
+        self.compile({"kind": "classifier", **ATTENTION}, {"kind": "tsv", "path": "words.tsv"})
+        self.assertEqual(self.losses("run", "data.kiln"), self.losses("run", "data.kiln"))
+        self.reject("words.tsv", "4\tgood\n5\tbad\n", "words.tsv:2:", "'5'", "from 0 to 4")
+        self.reject("words.tsv", "4\tgood\nbad\n", "words.tsv:2:", "tab")
+        self.reject("words.tsv", b"\n\xff\tgood\n", "words.tsv:2:", "\\xff")
+        self.reject("words.tsv", "", "empty")
+
+    def test_documents(self):
+        self.write("pages.txt", sample_data.documents(30))
+        self.compile({"kind": "bert", **ATTENTION}, {"kind": "documents", "path": "pages.txt"})
+        self.assertEqual(self.losses("run", "data.kiln"), self.losses("run", "data.kiln"))
+        self.reject("pages.txt", "one\ntwo\n", "1 documents")
+        self.reject("pages.txt", "one\n\ntwo\n", "two sentences")
+        self.reject("pages.txt", "\n", "no words")
+
+    def test_images(self):
+        self.compile({"kind": "mlp", "hidden": 4, "inputs": 48, "classes": 4},
+                     {"kind": "idx", "path": "colour.idx", "labels": "labels.idx"})
+        self.write("colour.idx", idx((40, 3, 4, 4), bytes(40 * 48)))
+        self.kiln("run", "data.kiln")
+        self.reject("colour.idx", idx((40, 4, 4), bytes(40 * 16)), "images are 4 x 4", "wants 48")
+        self.reject("colour.idx", idx((39, 3, 4, 4), bytes(39 * 48)), "40 labels for 39 images")
+
+
+if __name__ == "__main__":
+    harness.main()
