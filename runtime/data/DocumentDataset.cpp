@@ -147,9 +147,10 @@ public:
 
   Status check() const {
     if (corpus_.documents() < 2)
-      return reject("has " + std::to_string(corpus_.documents()) +
-                    " documents (paragraphs between blank lines), wanted at "
-                    "least 2: half of all pairs join two of them");
+      return reject(
+          std::string("has ") + (corpus_.documents() ? "one" : "no") +
+          " document (a paragraph between blank lines), wanted at least two: "
+          "half of all pairs join two of them");
     if (samples_.empty())
       return reject("has no document of two sentences (lines of a paragraph), "
                     "wanted pairs of them");

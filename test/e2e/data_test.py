@@ -36,7 +36,7 @@ class Data(harness.KilnTest):
         self.write("pages.txt", sample_data.documents(30))
         self.compile({"kind": "bert", **ATTENTION}, {"kind": "documents", "path": "pages.txt"})
         self.assertEqual(self.losses("run", "data.kiln"), self.losses("run", "data.kiln"))
-        self.reject("pages.txt", "one\ntwo\n", "1 documents")
+        self.reject("pages.txt", "one\ntwo\n", "one document")
         self.reject("pages.txt", "one\n\ntwo\n", "two sentences")
         self.reject("pages.txt", "\n", "no words")
 

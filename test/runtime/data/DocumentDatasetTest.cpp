@@ -269,7 +269,7 @@ TEST(DocumentDataset, RejectsBadFiles) {
   };
   expect("", "is empty");
   expect("\n \n", "holds no words");
-  expect("a\nb\n", "has 1 documents");
+  expect("a\nb\n", "has one document");
   expect("a\n\nb\n\nc\n", "has no document of two sentences");
   TemporaryFile file(corpus(3));
   DataT data = documentData(file.path());
