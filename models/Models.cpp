@@ -13,7 +13,8 @@ Model findModel(ModelKind kind) {
     return gpt;
   case ModelKind::Mlp:
     return mlp;
-  case ModelKind::Resnet: // Not available yet: the config refuses it.
+  case ModelKind::Resnet:
+    return resnet;
   case ModelKind::File:
     return nullptr;
   }

@@ -14,6 +14,7 @@ void bert(ModelBuilder &, const ModelConfig &);
 void classifier(ModelBuilder &, const ModelConfig &);
 void gpt(ModelBuilder &, const ModelConfig &);
 void mlp(ModelBuilder &, const ModelConfig &);
+void resnet(ModelBuilder &, const ModelConfig &);
 
 /// The family of this kind; null for `file`, which is text.
 Model findModel(ModelKind kind);

@@ -103,7 +103,7 @@ constexpr auto devices = &Config::devices;
 // clang-format off
 const Key keys[] = {
     section("model", "the network"),
-    choice("model.kind", "", "required", "gpt|bert|resnet|classifier|mlp|file", "resnet", at<model, &M::kind>, "which model family"),
+    choice("model.kind", "", "required", "gpt|bert|resnet|classifier|mlp|file", "", at<model, &M::kind>, "which model family"),
     integer("model.layers", "gpt|bert|classifier", "required", 1, 10000, at<model, &M::layers>, "transformer blocks"),
     integer("model.hidden", "gpt|bert|classifier", "required", 1, 1 << 20, at<model, &M::hidden>, "width of the residual stream"),
     integer("model.heads", "gpt|bert|classifier", "required", 1, 1 << 16, at<model, &M::heads>, "attention heads; must divide hidden"),

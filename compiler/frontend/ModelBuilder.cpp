@@ -241,6 +241,23 @@ Value ModelBuilder::attendInParts(StringRef name, Value split, bool isCausal,
                     part(2));
 }
 
+Value ModelBuilder::convolution(StringRef name, Value x, int64_t out,
+                                int64_t window, int64_t stride, Start start) {
+  int64_t in = tensorType(x).getShape().back(), padding = window / 2;
+  Value filter =
+      parameter((name + ".weight").str(), {out, in, window, window}, start);
+  return ConvolutionOp::create(builder, c.loc, x, filter,
+                               ArrayRef<int64_t>{stride, stride},
+                               ArrayRef<int64_t>{padding, padding});
+}
+
+Value ModelBuilder::maxPool(Value x, int64_t window, int64_t stride,
+                            int64_t padding) {
+  return MaxPoolOp::create(builder, c.loc, x, ArrayRef<int64_t>{window, window},
+                           ArrayRef<int64_t>{stride, stride},
+                           ArrayRef<int64_t>{padding, padding});
+}
+
 // A product with rows of zeros and a one: few rows are taken, and its gradient
 // is one too.
 Value ModelBuilder::takeRows(Value x, Value positions) {

@@ -72,6 +72,12 @@ public:
   /// hidden]. Positions from `lengths` (null: all are real) on are not seen.
   mlir::Value attention(llvm::StringRef name, mlir::Value packed, int64_t heads,
                         bool isCausal, mlir::Value lengths, double dropoutRate);
+  /// Square windows over [batch, height, width, channels], padded so that only
+  /// the stride makes the image smaller. `name.weight`, no bias.
+  mlir::Value convolution(llvm::StringRef name, mlir::Value x, int64_t out,
+                          int64_t window, int64_t stride, Start start);
+  mlir::Value maxPool(mlir::Value x, int64_t window, int64_t stride,
+                      int64_t padding);
   /// Rows positions[b, p] of x[b, s, d].
   mlir::Value takeRows(mlir::Value x, mlir::Value positions);
 

@@ -178,9 +178,9 @@ static bool mixesScalars(Group *writer, Group *reader) {
   return !isOnlyExpanding(writer) && isScalar(writer) != isScalar(reader);
 }
 
-// A reduction that keeps neither the leading dimensions nor the last one, such
-// as "bsd->sd", wants rows of its own kind. It joins others last, lest it keep
-// them from each other.
+// A reduction that loses leading dimensions and keeps more than the last one,
+// such as "bsd->sd", wants rows of its own kind. It joins others last, lest it
+// keep them from each other.
 static bool hasUnusualRows(Operation *op) {
   auto structured = dyn_cast<Structured>(op);
   if (!structured || structured.getReduction() == Reduction::none)
@@ -189,7 +189,9 @@ static bool hasUnusualRows(Operation *op) {
             to = structured.getLoopMaps().back();
   unsigned rank = from.getNumResults(), kept = to.getNumResults();
   bool keepsLast =
-      kept == 1 && to.getDimPosition(0) == from.getDimPosition(rank - 1);
+      kept > 0 && to.getDimPosition(kept - 1) == from.getDimPosition(rank - 1);
+  for (unsigned position = 0; position + 1 < kept; ++position)
+    keepsLast &= to.getDimPosition(position) == from.getDimPosition(position);
   bool losesLast =
       kept + 1 == rank && (kept == 0 || to.getDimPosition(kept - 1) ==
                                             from.getDimPosition(rank - 2));

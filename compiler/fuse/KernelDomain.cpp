@@ -176,14 +176,33 @@ bool KernelDomain::isValidSplit(unsigned candidate,
       continue;
     SmallVector<unsigned> lost =
         getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
-    unsigned lostOuter =
-        llvm::count_if(lost, [&](unsigned dim) { return dim < candidate; });
-    if (lostOuter != 0 && lostOuter != candidate)
-      return false; // Some rows would have to be told from others.
     if (lost.empty())
       return false;
   }
-  return true;
+  return findGroupDims(candidate, ops).has_value();
+}
+
+// How many leading dimensions the reductions over rows keep: all of them the
+// same number, and nothing behind that. None if they differ.
+std::optional<unsigned>
+KernelDomain::findGroupDims(unsigned candidate,
+                            ArrayRef<Operation *> ops) const {
+  std::optional<unsigned> kept;
+  for (Operation *op : ops) {
+    if (!isReduction(op))
+      continue;
+    SmallVector<unsigned> lost =
+        getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
+    llvm::erase_if(lost, [&](unsigned dim) { return dim >= candidate; });
+    if (lost.empty())
+      continue;
+    if (lost.back() != candidate - 1 ||
+        lost.size() != candidate - lost.front() ||
+        (kept && *kept != lost.front()))
+      return std::nullopt;
+    kept = lost.front();
+  }
+  return kept.value_or(0);
 }
 
 // A result that needs all rows cannot be used before they are done. Partial
@@ -237,7 +256,15 @@ bool KernelDomain::chooseSplit(ArrayRef<Operation *> ops) {
   if (!best)
     return false;
   split = *best;
+  groupDims = *findGroupDims(split, ops);
   return true;
+}
+
+int64_t KernelDomain::getGroups() const {
+  int64_t groups = 1;
+  for (int64_t size : ArrayRef(sizes).take_front(groupDims))
+    groups *= size;
+  return groups;
 }
 
 int64_t KernelDomain::getRows() const {

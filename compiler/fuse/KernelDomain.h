@@ -14,8 +14,9 @@ namespace kiln {
 ///   - a *row value* (none) is one scalar per row;
 ///   - a *point value* (all) is one element per point of the row.
 /// A reduction over the row gives a row value, which the same kernel may use in
-/// a later pass over the row. A reduction over all rows leaves the kernel: it
-/// is complete only when every row has been seen.
+/// a later pass over the row. A reduction over rows leaves the kernel: it
+/// is complete only when every row has been seen. It may keep leading
+/// dimensions; rows that differ in the others only then make a *group*.
 class KernelDomain {
 public:
   /// Empty if the ops cannot share one nest of loops.
@@ -25,6 +26,8 @@ public:
   llvm::ArrayRef<int64_t> getSizes() const { return sizes; }
   unsigned getSplit() const { return split; }
   int64_t getRows() const;
+  /// Groups of rows that reductions over rows keep apart; 1 if there are none.
+  int64_t getGroups() const;
   int64_t getColumns() const;
 
   /// Loop dimensions of `value`, in order. Only values of the kernel that are
@@ -47,11 +50,15 @@ private:
   bool chooseSplit(llvm::ArrayRef<mlir::Operation *> ops);
   bool isValidSplit(unsigned candidate,
                     llvm::ArrayRef<mlir::Operation *> ops) const;
+  std::optional<unsigned>
+  findGroupDims(unsigned candidate,
+                llvm::ArrayRef<mlir::Operation *> ops) const;
   bool hasOuterConflict(llvm::ArrayRef<mlir::Operation *> ops) const;
   void assignPasses(llvm::ArrayRef<mlir::Operation *> ops);
 
   llvm::SmallVector<int64_t> sizes;
   unsigned split = 0;
+  unsigned groupDims = 0; ///< The first dimensions, which number the groups.
   llvm::DenseMap<mlir::Value, llvm::SmallVector<unsigned>> dims;
   llvm::DenseMap<mlir::Value, unsigned> passes;
 };

@@ -24,8 +24,10 @@ FusedEmitter::FusedEmitter(ModuleOp module, StringRef symbol, Block &body,
       outer.push_back(&op);
   constexpr int64_t kChunks =
       16; // Fixed, so that sums do not depend on the workers.
-  rowsPerChunk =
-      outer.empty() ? 1 : llvm::divideCeil(domain.getRows(), kChunks);
+  rowsPerChunk = outer.empty()
+                     ? 1
+                     : llvm::divideCeil(domain.getRows(),
+                                        std::max(kChunks, domain.getGroups()));
   for (Operation *op : outer) {
     scratchType = getElementTypeOrSelf(op->getResult(0).getType());
     partials[op] = scratchElements;
@@ -156,51 +158,65 @@ void FusedEmitter::emitChunks() {
                               index().add(base, position));
                });
     }
-    Value begin = index().mul(chunk, rowsPerChunk);
-    Value end = index().min(index().add(begin, index().constant(rowsPerChunk)),
-                            index().constant(domain.getRows()));
+    Value first =
+        index().mul(index().div(chunk, chunksPerGroup()), rowsPerGroup());
+    Value begin = index().add(
+        first, index().mul(index().rem(chunk, chunksPerGroup()), rowsPerChunk));
+    Value end =
+        index().min(index().add(begin, index().constant(rowsPerChunk)),
+                    index().add(first, index().constant(rowsPerGroup())));
     forRange(begin, end, 1, [&](Value row) { emitRow(row); });
   });
   func::ReturnOp::create(builder, loc);
   emitFinish();
 }
 
-// Adds the partial sums in the order of the chunks.
+// Adds the partial sums of each group in the order of the chunks.
 void FusedEmitter::emitFinish() {
   constexpr int64_t kBlock = 64;
-  startStage("_finish", llvm::divideCeil(domain.getColumns(), kBlock));
+  int64_t blocks = llvm::divideCeil(domain.getColumns(), kBlock);
+  startStage("_finish", domain.getGroups() * blocks);
   StageRange range = getRange(stage);
-  for (Operation *op : outer) {
-    Reduction reduction = cast<Structured>(op).getReduction();
-    bool isPoint = domain.isPoint(op->getResult(0));
-    int64_t size = isPoint ? domain.getColumns() : 1;
-    int64_t stride = llvm::alignTo(size, 16);
-    Value begin =
-        index().min(index().mul(range.begin, kBlock), index().constant(size));
-    Value end =
-        index().min(index().mul(range.end, kBlock), index().constant(size));
-    forRange(begin, end, 1, [&](Value column) {
-      Value neutral = arith::ConstantOp::create(
-          builder, loc, getNeutral(builder, reduction, scratchType));
-      auto loop = scf::ForOp::create(builder, loc, index().constant(0),
-                                     index().constant(getChunks()),
-                                     index().constant(1), neutral);
-      {
-        OpBuilder::InsertionGuard guard(builder);
-        builder.setInsertionPointToStart(loop.getBody());
-        Value place = index().add(
-            index().constant(partials[op]),
-            index().add(index().mul(loop.getInductionVar(), stride), column));
-        Value part = loadElement(builder, loc, scratch(), place, scratchType);
-        scf::YieldOp::create(builder, loc,
-                             combine(builder, loc, reduction,
-                                     loop.getRegionIterArgs()[0], part));
-      }
-      storeElement(builder, loc, loop.getResult(0),
-                   output(resultOf[op->getResult(0)]), column);
-    });
-  }
+  forRange(range.begin, range.end, 1, [&](Value item) {
+    Value group = index().div(item, blocks);
+    Value column = index().mul(index().rem(item, blocks), kBlock);
+    for (Operation *op : outer)
+      finishReduction(op, group, column, kBlock);
+  });
   func::ReturnOp::create(builder, loc);
+}
+
+void FusedEmitter::finishReduction(Operation *op, Value group, Value column,
+                                   int64_t columns) {
+  Reduction reduction = cast<Structured>(op).getReduction();
+  int64_t size = domain.isPoint(op->getResult(0)) ? domain.getColumns() : 1;
+  int64_t stride = llvm::alignTo(size, 16);
+  Value first = index().mul(group, chunksPerGroup());
+  Value begin = index().min(column, index().constant(size));
+  Value end = index().min(index().add(column, index().constant(columns)),
+                          index().constant(size));
+  forRange(begin, end, 1, [&](Value column) {
+    Value neutral = arith::ConstantOp::create(
+        builder, loc, getNeutral(builder, reduction, scratchType));
+    auto loop = scf::ForOp::create(builder, loc, index().constant(0),
+                                   index().constant(chunksPerGroup()),
+                                   index().constant(1), neutral);
+    {
+      OpBuilder::InsertionGuard guard(builder);
+      builder.setInsertionPointToStart(loop.getBody());
+      Value number = index().add(first, loop.getInductionVar());
+      Value place =
+          index().add(index().constant(partials[op]),
+                      index().add(index().mul(number, stride), column));
+      Value part = loadElement(builder, loc, scratch(), place, scratchType);
+      scf::YieldOp::create(
+          builder, loc,
+          combine(builder, loc, reduction, loop.getRegionIterArgs()[0], part));
+    }
+    storeElement(builder, loc, loop.getResult(0),
+                 output(resultOf[op->getResult(0)]),
+                 index().add(index().mul(group, size), column));
+  });
 }
 
 void FusedEmitter::emitRow(Value row) {

@@ -2,7 +2,9 @@
 #include "compiler/backend/cpu/EmitGeneral.h"
 #include "compiler/backend/cpu/KernelBody.h"
 
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -24,6 +26,12 @@ public:
 private:
   void emitStructured(Structured op);
   void emitIota(IotaOp op);
+  /// Where the runs of a copy lie in a value.
+  struct Run {
+    Value value;
+    int64_t stride, offset;
+  };
+  void copyRuns(StringRef name, int64_t count, int64_t size, Run from, Run to);
   void emitSlice(SliceOp op);
   void emitConcatenate(ConcatenateOp op);
   void emitEmbedding(EmbeddingOp op);
@@ -40,6 +48,9 @@ private:
   }
   ArrayRef<int64_t> shape(Value value) {
     return cast<RankedTensorType>(value.getType()).getShape();
+  }
+  static int64_t tensorElements(Value value) {
+    return cast<RankedTensorType>(value.getType()).getNumElements();
   }
   IndexBuilder index() { return {builder, loc}; }
 
@@ -152,34 +163,73 @@ void GeneralEmitter::emitIota(IotaOp op) {
   });
 }
 
+// Elements that lie side by side in source and target: `count` runs of `size`.
+void GeneralEmitter::copyRuns(StringRef name, int64_t count, int64_t size,
+                              Run from, Run to) {
+  constexpr int64_t kBlock = 4096, kLanes = 16;
+  int64_t blocks = llvm::divideCeil(size, kBlock);
+  addStage(name, count * blocks, [&](Value item) {
+    Value run = index().div(item, blocks);
+    Value begin = index().mul(index().rem(item, blocks), kBlock);
+    Value end = index().min(index().add(begin, index().constant(kBlock)),
+                            index().constant(size));
+    auto place = [&](const Run &side, Value position) {
+      return index().add(index().add(index().mul(run, side.stride), position),
+                         index().constant(side.offset));
+    };
+    auto copy = [&](Value first, Value last, int64_t lanes) {
+      auto loop = scf::ForOp::create(builder, loc, first, last,
+                                     index().constant(lanes));
+      OpBuilder::InsertionGuard guard(builder);
+      builder.setInsertionPointToStart(loop.getBody());
+      Value source = place(from, loop.getInductionVar()),
+            target = place(to, loop.getInductionVar());
+      auto element =
+          cast<MemRefType>(buffer(from.value).getType()).getElementType();
+      if (lanes == 1) {
+        Value value =
+            memref::LoadOp::create(builder, loc, buffer(from.value), source);
+        memref::StoreOp::create(builder, loc, value, buffer(to.value), target);
+        return;
+      }
+      Value values = vector::LoadOp::create(builder, loc,
+                                            VectorType::get({lanes}, element),
+                                            buffer(from.value), source);
+      vector::StoreOp::create(builder, loc, values, buffer(to.value), target);
+    };
+    // Blocks begin at a whole number of vectors.
+    Value whole = index().mul(index().div(end, kLanes), kLanes);
+    copy(begin, whole, kLanes);
+    copy(whole, end, 1);
+  });
+}
+
+// Elements from one step along `dimension` to the next.
+static int64_t countInner(ArrayRef<int64_t> shape, int64_t dimension) {
+  int64_t inner = 1;
+  for (int64_t size : shape.drop_front(dimension + 1))
+    inner *= size;
+  return inner;
+}
+
 void GeneralEmitter::emitSlice(SliceOp op) {
-  ArrayRef<int64_t> to = shape(op.getResult()), from = shape(op.getOperand());
-  addStage("", cast<RankedTensorType>(op.getType()).getNumElements(),
-           [&](Value item) {
-             SmallVector<Value> indices = index().delinearise(item, to);
-             Value &moved = indices[op.getDimension()];
-             moved = index().add(moved, index().constant(op.getOffset()));
-             storeElement(builder, loc,
-                          load(op.getOperand(), linearise(indices, from)),
-                          buffer(op.getResult()), item);
-           });
+  int64_t inner = countInner(shape(op.getOperand()), op.getDimension());
+  int64_t size = shape(op.getResult())[op.getDimension()] * inner;
+  int64_t stride = shape(op.getOperand())[op.getDimension()] * inner;
+  copyRuns("", tensorElements(op.getResult()) / size, size,
+           {op.getOperand(), stride, int64_t(op.getOffset()) * inner},
+           {op.getResult(), size, 0});
 }
 
 void GeneralEmitter::emitConcatenate(ConcatenateOp op) {
-  ArrayRef<int64_t> to = shape(op.getResult());
+  int64_t inner = countInner(shape(op.getResult()), op.getDimension());
+  int64_t stride = shape(op.getResult())[op.getDimension()] * inner;
   int64_t offset = 0;
   for (auto [number, operand] : llvm::enumerate(op.getOperands())) {
-    addStage("_" + std::to_string(number),
-             cast<RankedTensorType>(operand.getType()).getNumElements(),
-             [&, operand = operand](Value item) {
-               SmallVector<Value> indices =
-                   index().delinearise(item, shape(operand));
-               Value &moved = indices[op.getDimension()];
-               moved = index().add(moved, index().constant(offset));
-               storeElement(builder, loc, load(operand, item),
-                            buffer(op.getResult()), linearise(indices, to));
-             });
-    offset += shape(operand)[op.getDimension()];
+    int64_t size = shape(operand)[op.getDimension()] * inner;
+    copyRuns("_" + std::to_string(number), tensorElements(operand) / size, size,
+             {operand, size, 0}, {op.getResult(), stride, offset});
+    offset += size;
   }
 }
 

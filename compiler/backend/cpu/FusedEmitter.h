@@ -31,15 +31,19 @@ private:
   bool isFlat() const {
     return domain.getRows() == 1 && domain.getPassCount() == 1 && outer.empty();
   }
-  int64_t getChunks() const {
-    return llvm::divideCeil(domain.getRows(), rowsPerChunk);
+  int64_t rowsPerGroup() const { return domain.getRows() / domain.getGroups(); }
+  int64_t chunksPerGroup() const {
+    return llvm::divideCeil(rowsPerGroup(), rowsPerChunk);
   }
+  int64_t getChunks() const { return domain.getGroups() * chunksPerGroup(); }
 
   // Stages.
   void emitRows();
   void emitFlat();
   void emitChunks();
   void emitFinish();
+  void finishReduction(mlir::Operation *op, mlir::Value group,
+                       mlir::Value column, int64_t columns);
   mlir::func::FuncOp startStage(llvm::StringRef name, int64_t items);
   void forRange(mlir::Value begin, mlir::Value end, int64_t step,
                 llvm::function_ref<void(mlir::Value)> emitBody);
