@@ -161,6 +161,31 @@ INSTANTIATE_TEST_SUITE_P(
       return info.param.name;
     });
 
+// Products with padding count, as in the figures that others report; pooling
+// multiplies nothing.
+TEST(Cost, OfConvolutionsAndTheirGradients) {
+  CompileContext context;
+  auto module = parseText(context.mlir, R"(
+func.func @f(%x: tensor<5x9x8x3xf32>, %w: tensor<7x3x3x2xf32>, %g: tensor<5x5x9x7xf32>) {
+  %0 = kiln.convolution %x, %w strides [2, 1] padding [1, 1] : (tensor<5x9x8x3xf32>, tensor<7x3x3x2xf32>) -> tensor<5x5x9x7xf32>
+  %1 = kiln.convolution_grad_input %g, %w strides [2, 1] padding [1, 1] : (tensor<5x5x9x7xf32>, tensor<7x3x3x2xf32>) -> tensor<5x9x8x3xf32>
+  %2 = kiln.convolution_grad_weight %x, %g strides [2, 1] padding [1, 1] : (tensor<5x9x8x3xf32>, tensor<5x5x9x7xf32>) -> tensor<7x3x3x2xf32>
+  %3 = kiln.max_pool %g window [3, 2] strides [2, 2] padding [1, 1] : (tensor<5x5x9x7xf32>) -> tensor<5x3x5x7xf32>
+  return
+}
+)");
+  ASSERT_TRUE(module);
+  std::vector<int64_t> flops, pointwise;
+  module->walk([&](Costed op) {
+    flops.push_back(op.getFlops());
+    pointwise.push_back(op.getPointwise());
+  });
+  int64_t wanted = 2 * 5 * (5 * 9) * 7 * 3 * (3 * 2);
+  EXPECT_EQ(flops, (std::vector<int64_t>{wanted, wanted, wanted, 0}));
+  EXPECT_EQ(pointwise,
+            (std::vector<int64_t>{0, 0, 0, 5 * (3 * 5) * 7 * (3 * 2)}));
+}
+
 // The formulas on the shapes that people run; too large to compile here.
 TEST(Cost, OfTheConfigsByWalkingTheIr) {
   for (const char *name : {"minigpt", "gpt2", "gpt2-bench", "tiny", "mlp"}) {

@@ -203,7 +203,7 @@ static double imbalance(int64_t items, int64_t workers) {
 
 // Places of classes that see fewer taps cost less: an item has more of them.
 static void cutRows(const SlidingProduct &product, int64_t rowsPerItem,
-                    int64_t rowLimit, SlidingPlan &plan) {
+                    SlidingPlan &plan) {
   plan.classes.clear();
   plan.rowItems = 0;
   int64_t tile = plan.tile.rows, allTaps = product.tapCount();
@@ -214,9 +214,12 @@ static void cutRows(const SlidingProduct &product, int64_t rowsPerItem,
   for (const PlaceClass &row : y.classes)
     for (const PlaceClass &column : x.classes) {
       int64_t rows = product.batch * row.count * column.count;
-      int64_t taps = std::max<int64_t>(1, row.taps * column.taps);
-      int64_t wanted = std::min<int64_t>(
-          rowLimit, llvm::divideCeil(rowsPerItem * allTaps, taps));
+      // Where nothing is seen, zeros are written: an eighth of a tap's work.
+      bool isEmpty = row.taps == 0 || column.taps == 0;
+      int64_t wanted = isEmpty
+                           ? 8 * rowsPerItem * std::max<int64_t>(1, allTaps)
+                           : int64_t(llvm::divideCeil(rowsPerItem * allTaps,
+                                                      row.taps * column.taps));
       int64_t items = llvm::divideCeil(rows, std::max(tile, wanted));
       int64_t itemRows =
           llvm::alignTo(llvm::divideCeil(rows, items), uint64_t(tile));
@@ -225,7 +228,7 @@ static void cutRows(const SlidingProduct &product, int64_t rowsPerItem,
            reciprocal(row.count), reciprocal(column.count),
            (row.source * x.sourceSize + column.source) * product.channels,
            (row.target * x.targetSize + column.target) * product.targetChannels,
-           row.taps, column.taps,
+           isEmpty ? 0 : row.taps, isEmpty ? 0 : column.taps,
            (row.firstTap * int64_t(x.taps.size()) + column.firstTap) *
                product.channels});
       plan.rowItems += llvm::divideCeil(rows, itemRows);
@@ -262,19 +265,21 @@ static SlidingPlan makePlan(const SlidingProduct &product,
   int64_t bestRows = 0;
   for (int64_t rows = plan.tile.rows; rows <= rowLimit;
        rows += std::max<int64_t>(plan.tile.rows, rows / 4))
-    for (int64_t perItem = 1; perItem <= plan.panels; ++perItem) {
-      cutRows(product, rows, rowLimit, plan);
-      int64_t columnItems = llvm::divideCeil(plan.panels, perItem);
-      double cost =
-          itemCost(rows, perItem * plan.width, plan.rowItems * columnItems);
+    for (int64_t columnItems = 1; columnItems <= plan.panels; ++columnItems) {
+      int64_t perItem = llvm::divideCeil(plan.panels, columnItems);
+      cutRows(product, rows, plan);
+      // An item with fewer panels than others is waited for like them.
+      double waste = double(perItem * columnItems) / plan.panels;
+      double cost = waste * itemCost(rows, perItem * plan.width,
+                                     plan.rowItems * columnItems);
       if (best != 0 && cost >= best)
         continue;
       best = cost;
       bestRows = rows;
-      plan.columnItems = columnItems;
       plan.itemColumns = perItem * plan.width;
     }
-  cutRows(product, bestRows, rowLimit, plan);
+  plan.columnItems = llvm::divideCeil(product.targetChannels, plan.itemColumns);
+  cutRows(product, bestRows, plan);
   return plan;
 }
 
@@ -490,7 +495,10 @@ SlidingWriter::Item SlidingWriter::findItem(Value classes, Value rowItem) {
 // A class without taps has one empty block, which writes zeros.
 void SlidingWriter::forDepth(const Item &item,
                              function_ref<void(const Depth &)> body) {
-  Value zero = write.index(0);
+  Value zero = write.index(0), all = write.index(product.channels);
+  Value seen = arith::SelectOp::create(
+      builder, write.loc, write.isEqual(item.fields[kTapRows], zero), zero,
+      all);
   auto cut = [&](Value total, int64_t all, int64_t size,
                  function_ref<void(Value, Value)> inner) {
     if (size >= all)
@@ -503,8 +511,8 @@ void SlidingWriter::forDepth(const Item &item,
       [&](Value tapRow, Value tapRows) {
         cut(item.fields[kTapColumns], product.columns.taps.size(),
             plan.block.columns, [&](Value tapColumn, Value tapColumns) {
-              cut(write.index(product.channels), product.channels,
-                  plan.block.channels, [&](Value channel, Value channels) {
+              cut(seen, product.channels, plan.block.channels,
+                  [&](Value channel, Value channels) {
                     Value sum =
                         write.add(write.add(tapRow, tapColumn), channel);
                     body({tapRow, tapRows, tapColumn, tapColumns, channel,

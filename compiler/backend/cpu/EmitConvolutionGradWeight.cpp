@@ -146,6 +146,20 @@ static void chooseItems(const CpuTarget &target, int64_t bytes,
   plan.columnGroups = llvm::divideCeil(plan.panels, plan.groupPanels);
 }
 
+// Registers of a tile's row: as usual, or as many as leave less of the last
+// panel empty; the rows of the tile change with it.
+static int64_t chooseVectors(TileShape tile, int64_t columns, int64_t lanes) {
+  auto padded = [&](int64_t vectors) {
+    return llvm::alignTo(columns, uint64_t(vectors * lanes));
+  };
+  int64_t best = tile.vectors;
+  for (int64_t vectors = 1; vectors <= 2 * tile.vectors; ++vectors)
+    if (tile.rows * tile.vectors % vectors == 0 &&
+        padded(vectors) < padded(best))
+      best = vectors;
+  return best;
+}
+
 static WeightPlan makePlan(const ConvolutionShape &shape,
                            const CpuTarget &target) {
   WeightPlan plan;
@@ -155,9 +169,7 @@ static WeightPlan makePlan(const ConvolutionShape &shape,
   TileShape tile = chooseTile(target);
   plan.folds = shape.inputs < lanes && x.window > 1;
   plan.columns = plan.folds ? shape.inputs * x.window : shape.inputs;
-  // Narrow panels leave registers for more rows.
-  plan.vectors =
-      std::min<int64_t>(tile.vectors, llvm::divideCeil(plan.columns, lanes));
+  plan.vectors = chooseVectors(tile, plan.columns, lanes);
   plan.tileRows = tile.rows * tile.vectors / plan.vectors;
   plan.width = plan.vectors * lanes;
   plan.tiles = llvm::divideCeil(shape.outputs, plan.tileRows);
