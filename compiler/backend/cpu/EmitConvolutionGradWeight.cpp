@@ -99,10 +99,17 @@ static void chooseBlocks(const ConvolutionShape &shape, int64_t depth,
                          WeightPlan &plan) {
   int64_t height = shape.windows.rows.count,
           width = shape.windows.columns.count;
-  int64_t images =
-      std::clamp<int64_t>(depth / (height * width), 1, shape.batch);
-  plan.imageBlocks = llvm::divideCeil(shape.batch, images);
-  plan.images = llvm::divideCeil(shape.batch, plan.imageBlocks);
+  // Images that the last block lacks are computed as zeros: a few less per
+  // block may leave none.
+  int64_t most = std::clamp<int64_t>(depth / (height * width), 1, shape.batch);
+  auto padded = [&](int64_t images) {
+    return llvm::alignTo(shape.batch, uint64_t(images));
+  };
+  plan.images = most;
+  for (int64_t images = most; images > most / 2; --images)
+    if (padded(images) < padded(plan.images))
+      plan.images = images;
+  plan.imageBlocks = llvm::divideCeil(shape.batch, plan.images);
   int64_t rows = std::clamp<int64_t>(depth / (width * plan.images), 1, height);
   plan.rowBlocks = llvm::divideCeil(height, rows);
   plan.rows = llvm::divideCeil(height, plan.rowBlocks);
@@ -146,20 +153,6 @@ static void chooseItems(const CpuTarget &target, int64_t bytes,
   plan.columnGroups = llvm::divideCeil(plan.panels, plan.groupPanels);
 }
 
-// Registers of a tile's row: as usual, or as many as leave less of the last
-// panel empty; the rows of the tile change with it.
-static int64_t chooseVectors(TileShape tile, int64_t columns, int64_t lanes) {
-  auto padded = [&](int64_t vectors) {
-    return llvm::alignTo(columns, uint64_t(vectors * lanes));
-  };
-  int64_t best = tile.vectors;
-  for (int64_t vectors = 1; vectors <= 2 * tile.vectors; ++vectors)
-    if (tile.rows * tile.vectors % vectors == 0 &&
-        padded(vectors) < padded(best))
-      best = vectors;
-  return best;
-}
-
 static WeightPlan makePlan(const ConvolutionShape &shape,
                            const CpuTarget &target) {
   WeightPlan plan;
@@ -169,7 +162,9 @@ static WeightPlan makePlan(const ConvolutionShape &shape,
   TileShape tile = chooseTile(target);
   plan.folds = shape.inputs < lanes && x.window > 1;
   plan.columns = plan.folds ? shape.inputs * x.window : shape.inputs;
-  plan.vectors = chooseVectors(tile, plan.columns, lanes);
+  // Narrow panels leave registers for more rows.
+  plan.vectors =
+      std::min<int64_t>(tile.vectors, llvm::divideCeil(plan.columns, lanes));
   plan.tileRows = tile.rows * tile.vectors / plan.vectors;
   plan.width = plan.vectors * lanes;
   plan.tiles = llvm::divideCeil(shape.outputs, plan.tileRows);
@@ -212,6 +207,9 @@ private:
     Value firstTile, endTile, firstPanel, endPanel;
   };
 
+  /// The fields of a tap.
+  using Tap = std::array<Value, kFieldCount>;
+
   void enterStage(StringRef name, int64_t items);
   Value entry(Value tap, Field field);
   void emitProduct();
@@ -225,7 +223,7 @@ private:
   void packPixel(const Block &block, Value from, Value to);
   void packWindow(Value row, Value column, Value to);
   void multiply(const Block &block, Value share, Value isFirst);
-  void multiplyTile(const Block &block, Value tap, Value tile, Value panel,
+  void multiplyTile(const Block &block, const Tap &tap, Value tile, Value panel,
                     Value sum, Value isFirst);
   void emitSum();
   void sumVector(Value output, Value panel, int64_t column,
@@ -489,26 +487,43 @@ void WeightWriter::packPixel(const Block &block, Value from, Value to) {
 // The elements of one window row, zero outside of the image.
 void WeightWriter::packWindow(Value row, Value column, Value to) {
   const WindowAxis &x = shape.windows.columns;
-  Value zero = scalarZero();
   Value start = write.sub(write.mul(column, x.stride), write.index(x.padding));
   start = write.mul(start, shape.inputs);
   Value line = write.mul(row, shape.inputs);
-  Value size = write.index(x.size * shape.inputs);
-  for (int64_t number = 0; number < plan.panels * plan.width; ++number) {
-    Value value = zero;
-    if (number < plan.columns) {
-      Value place = write.add(start, number);
-      Value isSeen = write.isBelow(place, size);
-      place = arith::SelectOp::create(builder, write.loc, isSeen, place,
-                                      write.index(0));
-      value = arith::SelectOp::create(
-          builder, write.loc, isSeen,
-          write.loadScalar(image, write.add(line, place)), zero);
+  int64_t size = x.size * shape.inputs;
+  auto place = [&](int64_t number) {
+    return write.add(to, number / plan.width * plan.panelStride +
+                             number % plan.width);
+  };
+  auto copy = [&] {
+    Value from = write.add(line, start);
+    for (int64_t j = 0; j < plan.panels * plan.width; j += write.lanes) {
+      int64_t count = std::min(write.lanes, plan.columns - j);
+      write.store(count > 0 ? write.loadPadded(image, write.add(from, j), count)
+                            : write.zeros(write.lanes),
+                  scratch, place(j));
     }
-    write.store(value, scratch,
-                write.add(to, number / plan.width * plan.panelStride +
-                                  number % plan.width));
-  }
+  };
+  auto select = [&] {
+    Value zero = scalarZero();
+    for (int64_t number = 0; number < plan.panels * plan.width; ++number) {
+      Value value = zero;
+      if (number < plan.columns) {
+        Value offset = write.add(start, number);
+        Value isSeen = write.isBelow(offset, write.index(size));
+        offset = arith::SelectOp::create(builder, write.loc, isSeen, offset,
+                                         write.index(0));
+        value = arith::SelectOp::create(
+            builder, write.loc, isSeen,
+            write.loadScalar(image, write.add(line, offset)), zero);
+      }
+      write.store(value, scratch, place(number));
+    }
+  };
+  if (plan.columns > size)
+    return select();
+  write.branch(write.isBelow(start, write.index(size - plan.columns + 1)), copy,
+               select);
 }
 
 //===----------------------------------------------------------------------===//
@@ -520,12 +535,15 @@ void WeightWriter::multiply(const Block &block, Value share, Value isFirst) {
   int64_t outputs = plan.tiles * plan.tileRows;
   write.loop(block.firstPanel, block.endPanel, 1, [&](Value panel) {
     write.loop(write.index(0), write.index(tapCount), 1, [&](Value tap) {
+      Tap fields;
+      for (int64_t field = 0; field < kFieldCount; ++field)
+        fields[field] = entry(tap, Field(field));
       Value number = write.add(write.mul(share, tapCount), tap);
       number = write.add(write.mul(number, plan.panels), panel);
       Value sum = write.mul(number, outputs * plan.width);
       write.loop(block.firstTile, block.endTile, 1, [&](Value tile) {
         multiplyTile(
-            block, tap, tile, panel,
+            block, fields, tile, panel,
             write.add(sum, write.mul(tile, plan.tileRows * plan.width)),
             isFirst);
       });
@@ -533,7 +551,7 @@ void WeightWriter::multiply(const Block &block, Value share, Value isFirst) {
   });
 }
 
-void WeightWriter::multiplyTile(const Block &block, Value tap, Value tile,
+void WeightWriter::multiplyTile(const Block &block, const Tap &tap, Value tile,
                                 Value panel, Value sum, Value isFirst) {
   int64_t stride = shape.windows.rows.stride;
   int64_t width = shape.windows.columns.count;
@@ -542,12 +560,12 @@ void WeightWriter::multiplyTile(const Block &block, Value tap, Value tile,
   Value imagePanel =
       write.add(imageBase, write.mul(write.sub(panel, block.firstPanel),
                                      plan.panelStride));
-  Value first = write.max(block.row, entry(tap, kFirstRow));
-  Value end = write.min(block.endRow, entry(tap, kEndRow));
-  Value tapRow = entry(tap, kTapRow);
-  Value gradColumn = entry(tap, kGradColumn);
-  Value imageColumn = entry(tap, kImageColumn);
-  Value depth = write.mul(entry(tap, kColumns), plan.images);
+  Value first = write.max(block.row, tap[kFirstRow]);
+  Value end = write.min(block.endRow, tap[kEndRow]);
+  Value tapRow = tap[kTapRow];
+  Value gradColumn = tap[kGradColumn];
+  Value imageColumn = tap[kImageColumn];
+  Value depth = write.mul(tap[kColumns], plan.images);
   SmallVector<Value> zeros(plan.tileRows * plan.vectors,
                            write.zeros(write.lanes));
   auto loop = scf::ForOp::create(
