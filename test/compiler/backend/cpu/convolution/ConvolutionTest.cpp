@@ -306,6 +306,8 @@ TEST(Convolution, OfManyChannels) {
   check({2, 3, 3, 700, 9, 3, 3, 1, 1, 1, 1}, CpuTarget::host(), false);
   check({3, 2, 2, 330, 12, 3, 3, 1, 1, 1, 1}, CpuTarget::host(), false);
   check({2, 2, 2, 400, 170, 2, 2, 1, 1, 1, 1}, CpuTarget::host(), false);
+  check({4, 2, 2, 256, 512, 3, 3, 2, 2, 1, 1, true}, CpuTarget::host(), false);
+  check({4, 2, 2, 256, 512, 1, 1, 2, 2, 0, 0, true}, CpuTarget::host(), false);
 }
 
 // A window that sees nothing has sum 0, and so has the gradient of its taps.
