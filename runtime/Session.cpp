@@ -4,6 +4,7 @@
 #include "runtime/random/Initialise.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 namespace kiln {
@@ -34,6 +35,10 @@ static auto findNamed(const List *list, std::string_view name)
       if (element->name()->string_view() == name)
         return element;
   return nullptr;
+}
+
+void printWarning(const std::string &message) {
+  std::fprintf(stderr, "kiln: warning: %s\n", message.c_str());
 }
 
 Session::Session(Artifact artifact, cpu::KernelLibrary library,
@@ -102,7 +107,7 @@ Status Session::initialise(uint64_t seed) {
   if (Status status = requireArena(); !status.ok())
     return status;
   for (const artifact::Variable *variable : *artifact_.index().variables()) {
-    std::byte *target = arena_->base() + variable->offset();
+    std::byte *target = bytesOf(*variable).data();
     uint64_t elements =
         variable->bytes() / elementBytes(variable->element_type());
     auto body = [=](cpu::Worker worker) {
@@ -126,7 +131,7 @@ Status Session::readVariable(std::string_view name,
   if (Status status = checkSize(name, bytes.size(), variable->bytes());
       !status.ok())
     return status;
-  std::copy_n(arena_->base() + variable->offset(), bytes.size(), bytes.data());
+  std::copy_n(bytesOf(*variable).data(), bytes.size(), bytes.data());
   return Status();
 }
 
@@ -140,7 +145,7 @@ Status Session::writeVariable(std::string_view name,
   if (Status status = checkSize(name, bytes.size(), variable->bytes());
       !status.ok())
     return status;
-  std::copy_n(bytes.data(), bytes.size(), arena_->base() + variable->offset());
+  std::copy_n(bytes.data(), bytes.size(), bytesOf(*variable).data());
   return Status();
 }
 

@@ -7,6 +7,7 @@
 #include "runtime/device/cpu/Arena.h"
 #include "runtime/device/cpu/Executor.h"
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -23,6 +24,9 @@ struct SessionOptions {
   bool isProfiled = false;
 };
 
+/// "kiln: warning: ..." on stderr.
+void printWarning(const std::string &message);
+
 /// What differs from the artifact's own training settings.
 struct TrainOptions {
   std::optional<uint64_t> steps;  // The last step, those already done included.
@@ -33,13 +37,22 @@ struct TrainOptions {
       0;           // Steps already done; the step count goes on from here.
   int logFile = 1; // Descriptor; -1 for no log.
   std::string lossesPath; // One line per step, for tests; empty for none.
+
+  std::string runFolder; // For metrics and checkpoints; empty for none.
+  /// The checkpoint to go on from: "auto" is the newest whole one of the run
+  /// folder, "none" is none, anything else is a checkpoint's path.
+  std::string resume = "auto";
+  /// Give all variables their initial values if no checkpoint does.
+  bool isInitialising = false;
+  std::function<void(const std::string &)> warn = printWarning;
 };
 
 /// What training came to, also if it was stopped.
 struct TrainReport {
-  uint64_t steps = 0; // The last step that was run, counted from 1.
-  double loss = 0;    // Of that step.
-  double seconds = 0; // From before the first step to after the last.
+  uint64_t steps = 0;     // The last step that was run, counted from 1.
+  uint64_t firstStep = 0; // Steps that were done before, by a checkpoint.
+  double loss = 0;        // Of the last step.
+  double seconds = 0;     // From before the first step to after the last.
   uint64_t samples = 0;
 };
 
@@ -61,6 +74,15 @@ public:
 
   /// Gives every variable its initial value.
   Status initialise(uint64_t seed);
+
+  /// Where a variable of this session's artifact lies. Memory must have been
+  /// reserved.
+  std::span<const std::byte> bytesOf(const artifact::Variable &variable) const {
+    return {arena_->base() + variable.offset(), variable.bytes()};
+  }
+  std::span<std::byte> bytesOf(const artifact::Variable &variable) {
+    return {arena_->base() + variable.offset(), variable.bytes()};
+  }
 
   /// `bytes` must have exactly the size of the value.
   Status readVariable(std::string_view name, std::span<std::byte> bytes) const;

@@ -59,7 +59,8 @@ double rate(uint64_t samples, double seconds) {
 
 TrainingLoop::TrainingLoop(Session &session, const TrainOptions &options,
                            TrainReport &report)
-    : session_(session), options_(options), report_(report) {
+    : session_(session), options_(options), report_(report),
+      record_(session, options) {
   report_ = {};
 }
 
@@ -86,12 +87,11 @@ Status TrainingLoop::prepare() {
   program_ = session_.index().programs()->Get(number);
   executor_ = &session_.executors_[number];
   logEvery_ = options_.logEvery.value_or(settings_->log_every());
-  if (Status status = findLoss(); !status.ok())
-    return status;
-  if (Status status = openData(); !status.ok())
-    return status;
-  if (Status status = countSteps(); !status.ok())
-    return status;
+  for (Status (TrainingLoop::*part)() :
+       {&TrainingLoop::findOutputs, &TrainingLoop::openData,
+        &TrainingLoop::countSteps, &TrainingLoop::beginRun})
+    if (Status status = (this->*part)(); !status.ok())
+      return status;
   if (options_.lossesPath.empty())
     return Status();
   lossesFile_ = ::open(options_.lossesPath.c_str(),
@@ -102,21 +102,27 @@ Status TrainingLoop::prepare() {
   return Status();
 }
 
-Status TrainingLoop::findLoss() {
-  if (program_->outputs())
-    for (const artifact::Output *output : *program_->outputs())
-      if (output->name()->string_view() == "loss")
-        loss_ = output;
+Status TrainingLoop::findOutputs() {
+  for (auto [name, found] :
+       {std::pair("loss", &loss_), std::pair("learning_rate", &learningRate_),
+        std::pair("grad_norm", &gradientNorm_)}) {
+    if (program_->outputs())
+      for (const artifact::Output *output : *program_->outputs())
+        if (output->name()->string_view() == name)
+          *found = output;
+    if (!*found)
+      continue;
+    bool isDouble = (*found)->element_type() == artifact::ElementType::f64;
+    bool isFloat = (*found)->element_type() == artifact::ElementType::f32;
+    if (!(isDouble || isFloat) || (*found)->bytes() != (isDouble ? 8u : 4u))
+      return Status(Code::inputRejected, session_.artifact().origin() +
+                                             ": output '" + name +
+                                             "' is not one f32 or f64");
+  }
   if (!loss_)
     return Status(Code::inputRejected,
                   session_.artifact().origin() + ": program '" +
                       program_->name()->str() + "' has no output 'loss'");
-  bool isDouble = loss_->element_type() == artifact::ElementType::f64;
-  bool isFloat = loss_->element_type() == artifact::ElementType::f32;
-  if (!(isDouble || isFloat) || loss_->bytes() != (isDouble ? 8u : 4u))
-    return Status(Code::inputRejected,
-                  session_.artifact().origin() +
-                      ": output 'loss' is not one f32 or f64");
   return Status();
 }
 
@@ -158,43 +164,25 @@ Status TrainingLoop::countSteps() {
   return Status();
 }
 
-Status TrainingLoop::run() {
+Status TrainingLoop::beginRun() {
+  Manifest position;
+  position.seed = seed();
+  position.globalBatch = settings_->global_batch();
   if (dataset_) {
-    SampleOrder order{dataset_->samples(), settings_->global_batch(), seed(),
-                      session_.index().data()->shuffle()};
-    feeder_ =
-        std::make_unique<Feeder>(*dataset_, order, *program_,
-                                 session_.arena_->base(), options_.firstStep);
-  } else {
-    writePositions(*program_, session_.arena_->base());
+    position.samples = dataset_->samples();
+    position.isShuffled = session_.index().data()->shuffle();
   }
-  SignalWatch watch;
-  start_ = lastLog_ = Clock::now();
-  lastLogStep_ = report_.steps = options_.firstStep;
-  while (report_.steps < lastStep_ && receivedSignal == 0) {
-    if (feeder_)
-      feeder_->next();
-    executor_->run(*session_.team_);
-    report_.loss = readLoss();
-    ++report_.steps;
-    report_.samples += settings_->global_batch();
-    Clock::time_point now = Clock::now();
-    report_.seconds = secondsBetween(start_, now);
-    if (lossesFile_ >= 0)
-      (void)writeText(lossesFile_,
-                      formatLossLine(line_, report_.steps, report_.loss));
-    if (report_.steps == 1 || (logEvery_ && report_.steps % logEvery_ == 0))
-      logStep(now);
-    if (!std::isfinite(report_.loss))
-      return Status(Code::notFinite, "loss is " + std::to_string(report_.loss) +
-                                         " at step " +
-                                         std::to_string(report_.steps));
-  }
-  if (receivedSignal != 0)
-    return Status::interrupted(
-        receivedSignal, "stopped by signal " + std::to_string(receivedSignal) +
-                            " after step " + std::to_string(report_.steps) +
-                            " of " + std::to_string(lastStep_));
+  order_ = {position.samples, position.globalBatch, position.seed,
+            position.isShuffled};
+  if (Status status = record_.begin(position); !status.ok())
+    return status;
+  report_.steps = report_.firstStep = record_.firstStep();
+  if (report_.steps >= lastStep_ && options_.logFile >= 0)
+    (void)writeText(options_.logFile,
+                    "Step " + std::to_string(report_.steps) + " of " +
+                        std::to_string(lastStep_) +
+                        " is done: nothing is left to do (--resume=none "
+                        "starts afresh)\n");
   return Status();
 }
 
@@ -202,16 +190,95 @@ uint64_t TrainingLoop::seed() const {
   return options_.seed.value_or(settings_->seed());
 }
 
-double TrainingLoop::readLoss() const {
-  const std::byte *place = session_.arena_->base() + loss_->offset();
-  if (loss_->element_type() == artifact::ElementType::f64) {
-    double loss;
-    std::memcpy(&loss, place, sizeof(loss));
-    return loss;
+Status TrainingLoop::run() {
+  SignalWatch watch;
+  if (record_.savesCheckpoints() && !record_.isSaved(report_.steps))
+    (void)record_.save(report_.steps);
+  if (dataset_ && report_.steps < lastStep_)
+    feeder_ = std::make_unique<Feeder>(*dataset_, order_, *program_,
+                                       session_.arena_->base(), report_.steps);
+  if (!dataset_)
+    writePositions(*program_, session_.arena_->base());
+  start_ = lastLog_ = Clock::now();
+  lastLogStep_ = report_.steps;
+  while (report_.steps < lastStep_ && receivedSignal == 0) {
+    runStep();
+    if (!std::isfinite(step_.loss) ||
+        !std::isfinite(step_.gradientNorm.value_or(0)))
+      return stopNotFinite();
+    if (record_.isDue(report_.steps))
+      (void)record_.save(report_.steps);
   }
-  float loss;
-  std::memcpy(&loss, place, sizeof(loss));
-  return loss;
+  return finish();
+}
+
+void TrainingLoop::runStep() {
+  Clock::time_point begin = Clock::now();
+  if (feeder_)
+    feeder_->next();
+  executor_->run(*session_.team_);
+  Clock::time_point end = Clock::now();
+  report_.loss = readScalar(*loss_);
+  ++report_.steps;
+  report_.samples += settings_->global_batch();
+  report_.seconds = secondsBetween(start_, end);
+  step_ = {report_.steps, report_.loss,
+           rate(settings_->global_batch(), secondsBetween(begin, end)),
+           std::nullopt, std::nullopt};
+  if (learningRate_)
+    step_.learningRate = readScalar(*learningRate_);
+  if (gradientNorm_)
+    step_.gradientNorm = readScalar(*gradientNorm_);
+  if (lossesFile_ >= 0)
+    (void)writeText(lossesFile_,
+                    formatLossLine(line_, report_.steps, report_.loss));
+  record_.add(step_);
+  if (report_.steps == 1 || (logEvery_ && report_.steps % logEvery_ == 0))
+    logStep(end);
+}
+
+Status TrainingLoop::stopNotFinite() {
+  std::vector<uint64_t> samples;
+  if (dataset_)
+    for (uint64_t i = 0; i < order_.globalBatch; ++i)
+      samples.push_back(order_.at(report_.steps - 1, i).index);
+  std::string path = record_.reportFailure(step_, samples);
+  bool isLoss = !std::isfinite(step_.loss);
+  return Status(Code::notFinite,
+                (isLoss ? "loss is " + std::to_string(step_.loss)
+                        : "norm of the gradients is " +
+                              std::to_string(*step_.gradientNorm)) +
+                    " at step " + std::to_string(report_.steps) +
+                    (path.empty() ? "" : "; its samples are in " + path));
+}
+
+Status TrainingLoop::finish() {
+  bool isSaved = record_.isSaved(report_.steps) ||
+                 (record_.savesCheckpoints() && record_.save(report_.steps));
+  if (report_.steps < lastStep_) {
+    std::string message =
+        "stopped by signal " + std::to_string(receivedSignal) + " after step " +
+        std::to_string(report_.steps) + " of " + std::to_string(lastStep_);
+    return isSaved ? Status(Code::stopped,
+                            message + "; a checkpoint is saved, the same "
+                                      "command goes on from it")
+                   : Status::interrupted(receivedSignal, message);
+  }
+  if (record_.savesCheckpoints() && !isSaved)
+    return Status(Code::io, "the state after the last step was not saved");
+  return Status();
+}
+
+double TrainingLoop::readScalar(const artifact::Output &output) const {
+  const std::byte *place = session_.arena_->base() + output.offset();
+  if (output.element_type() == artifact::ElementType::f64) {
+    double value;
+    std::memcpy(&value, place, sizeof(value));
+    return value;
+  }
+  float value;
+  std::memcpy(&value, place, sizeof(value));
+  return value;
 }
 
 void TrainingLoop::logStep(Clock::time_point now) {

@@ -2,7 +2,7 @@
 #ifndef KILN_RUNTIME_TRAININGLOOP_H
 #define KILN_RUNTIME_TRAININGLOOP_H
 
-#include "runtime/Session.h"
+#include "runtime/RunRecord.h"
 #include "runtime/data/Feeder.h"
 
 #include <array>
@@ -12,7 +12,8 @@
 namespace kiln {
 
 /// The steps of one call of Session::train. `prepare` opens and checks
-/// everything; after it `run` allocates nothing until the last step is done.
+/// everything; after it `run` allocates nothing within a step, only to save a
+/// checkpoint between two.
 class TrainingLoop {
 public:
   TrainingLoop(Session &session, const TrainOptions &options,
@@ -26,12 +27,16 @@ public:
 private:
   using Clock = std::chrono::steady_clock;
 
-  Status findLoss();
+  Status findOutputs();
   Status openData();
   Status countSteps();
   uint64_t seed() const;
-  double readLoss() const;
+  Status beginRun();
+  void runStep();
+  double readScalar(const artifact::Output &output) const;
   void logStep(Clock::time_point now);
+  Status stopNotFinite();
+  Status finish();
 
   Session &session_;
   const TrainOptions &options_;
@@ -41,8 +46,13 @@ private:
   const artifact::Program *program_ = nullptr;
   cpu::Executor *executor_ = nullptr;
   const artifact::Output *loss_ = nullptr;
+  const artifact::Output *learningRate_ = nullptr; // These two may be absent.
+  const artifact::Output *gradientNorm_ = nullptr;
   std::unique_ptr<Dataset> dataset_;
+  SampleOrder order_{};
   std::unique_ptr<Feeder> feeder_;
+  RunRecord record_;
+  StepRecord step_{}; // What the last step came to.
   int lossesFile_ = -1;
   uint64_t lastStep_ = 0;
   uint64_t logEvery_ = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/config/CacheKey.h"
 
-#include "compiler/config/Sha256.h"
+#include "runtime/artifact/Sha256.h"
 
 #include <fstream>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/artifact/Container.h"
-
-#include <openssl/sha.h>
+#include "runtime/artifact/Sha256.h"
 
 #include <algorithm>
 #include <array>
@@ -21,8 +20,6 @@ static_assert(std::endian::native == std::endian::little,
               "the container is read and written without swapping bytes");
 
 namespace {
-
-using Digest = std::array<unsigned char, SHA256_DIGEST_LENGTH>;
 
 // A byte above 127, a carriage return and a line feed make transfers that
 // mangle binary files visible at once.
@@ -51,13 +48,6 @@ static_assert(sizeof(Entry) == 80);
 
 constexpr const char *remedy = "; compile again with this kiln";
 
-Digest hash(std::span<const std::byte> bytes) {
-  Digest digest;
-  SHA256(reinterpret_cast<const unsigned char *>(bytes.data()), bytes.size(),
-         digest.data());
-  return digest;
-}
-
 uint64_t alignUp(uint64_t offset) {
   return (offset + sectionAlignment - 1) & ~(sectionAlignment - 1);
 }
@@ -69,7 +59,7 @@ Digest hashDirectory(Header header, std::span<const std::byte> table) {
   std::memcpy(bytes.data(), &header, sizeof(Header));
   if (!table.empty())
     std::memcpy(bytes.data() + sizeof(Header), table.data(), table.size());
-  return hash(bytes);
+  return sha256Digest(bytes);
 }
 
 Status reject(const std::string &origin, const std::string &found) {
@@ -128,7 +118,7 @@ Status checkSection(const Entry &entry, std::span<const std::byte> file,
   if (!isZero(file.subspan(end, offset - end)))
     return reject(origin,
                   "bytes before section '" + name + "' are damaged (not zero)");
-  if (hash(file.subspan(offset, entry.bytes)) != entry.digest)
+  if (sha256Digest(file.subspan(offset, entry.bytes)) != entry.digest)
     return reject(origin,
                   "section '" + name + "' is damaged (SHA-256 does not match)");
   end = offset + entry.bytes;
@@ -190,7 +180,7 @@ std::vector<std::byte> packContainer(std::span<const Section> sections) {
     std::copy(section.name.begin(), section.name.end(), entry.name.begin());
     entry.offset = alignUp(end);
     entry.bytes = section.bytes.size();
-    entry.digest = hash(section.bytes);
+    entry.digest = sha256Digest(section.bytes);
     end = entry.offset + entry.bytes;
   }
   Header header{

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <unistd.h>
@@ -21,7 +22,7 @@ TemporaryFile::TemporaryFile() {
 }
 
 TemporaryFile::TemporaryFile(const std::string &content) : TemporaryFile() {
-  std::ofstream(path_, std::ios::binary) << content;
+  writeFile(path_, content);
 }
 
 TemporaryFile::TemporaryFile(std::span<const std::byte> content)
@@ -30,9 +31,27 @@ TemporaryFile::TemporaryFile(std::span<const std::byte> content)
 
 TemporaryFile::~TemporaryFile() { ::unlink(path_.c_str()); }
 
-std::string TemporaryFile::read() const {
-  std::ifstream file(path_, std::ios::binary);
+std::string TemporaryFile::read() const { return readFile(path_); }
+
+TemporaryFolder::TemporaryFolder() {
+  char path[] = "/tmp/kiln-test-XXXXXX";
+  if (!::mkdtemp(path))
+    std::abort();
+  path_ = path;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::string readFile(const std::string &path) {
+  std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void writeFile(const std::string &path, const std::string &content) {
+  std::ofstream(path, std::ios::binary) << content;
 }
 
 std::vector<std::byte> compileKernels(const std::string &source) {

@@ -26,6 +26,26 @@ private:
   std::string path_;
 };
 
+/// A folder that is removed with all that is in it.
+class TemporaryFolder {
+public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder &) = delete;
+
+  const std::string &path() const { return path_; }
+  std::string operator/(const std::string &name) const {
+    return path_ + "/" + name;
+  }
+
+private:
+  std::string path_;
+};
+
+/// The bytes of a file.
+std::string readFile(const std::string &path);
+void writeFile(const std::string &path, const std::string &content);
+
 /// Compiles C to a shared object. Ends the process if that fails.
 std::vector<std::byte> compileKernels(const std::string &source);
 

@@ -2,6 +2,8 @@
 #ifndef KILN_TOOLS_KILN_COMMANDS_H
 #define KILN_TOOLS_KILN_COMMANDS_H
 
+#include "runtime/Session.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -25,6 +27,8 @@ struct CompileOptions {
 struct RunOptions {
   std::string artifact;
   std::string losses;
+  std::string runFolder; // Empty: nothing is kept of the run.
+  std::string resume = "auto";
   std::optional<uint64_t> steps;
   bool isProfiled = false;
   /// What the profile compares with; measured where not given.
@@ -45,7 +49,6 @@ std::string mainHelp();
 
 /// "kiln: error: ..." on stderr.
 void printError(const std::string &message);
-void printWarning(const std::string &message);
 
 /// "12.3 MiB"
 std::string printBytes(uint64_t bytes);

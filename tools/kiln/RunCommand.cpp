@@ -100,8 +100,7 @@ int runRunCommand(const RunOptions &options) {
   Expected<Session> session = Session::load(options.artifact, sessionOptions);
   if (!session.ok())
     return fail(session.status());
-  const artifact::Training *training = session->index().training();
-  if (!training) {
+  if (!session->index().training()) {
     printError(options.artifact + ": holds no training program");
     return static_cast<int>(Code::inputRejected);
   }
@@ -112,22 +111,24 @@ int runRunCommand(const RunOptions &options) {
     return fail(roofline.status());
   if (Status status = session->reserve(); !status.ok())
     return fail(status);
-  if (Status status = session->initialise(training->seed()); !status.ok())
-    return fail(status);
 
   TrainOptions train;
   train.steps = options.steps;
   train.lossesPath = options.losses;
+  train.runFolder = options.runFolder;
+  train.resume = options.resume;
+  train.isInitialising = true;
   TrainReport report;
   fflush(stdout);
   Status status = session->train(train, &report);
-  if (report.steps > 0)
+  uint64_t steps = report.steps - report.firstStep;
+  if (steps > 0)
     printf("Trained %llu steps in %.2f s, %.2f samples/sec, last loss %.6g\n",
-           static_cast<unsigned long long>(report.steps), report.seconds,
+           static_cast<unsigned long long>(steps), report.seconds,
            double(report.samples) / std::max(report.seconds, 1e-9),
            report.loss);
   if (options.isProfiled)
-    printProfile(*session, report.steps, *roofline);
+    printProfile(*session, steps, *roofline);
   fflush(stdout);
   return status.ok() ? 0 : fail(status);
 }

@@ -4,15 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 
 namespace kiln {
 
 void printError(const std::string &message) {
   fprintf(stderr, "kiln: error: %s\n", message.c_str());
-}
-
-void printWarning(const std::string &message) {
-  fprintf(stderr, "kiln: warning: %s\n", message.c_str());
 }
 
 std::string printBytes(uint64_t bytes) {
@@ -95,6 +92,16 @@ private:
                      "file that gets one line per step");
     verb->add_option("--steps", steps, "stop after this many steps")
         ->check(CLI::PositiveNumber);
+    verb->add_option("--resume", runOptions.resume,
+                     "auto (the newest whole checkpoint of the run folder), "
+                     "none, or a checkpoint's path");
+    CLI::Option *folder = verb->add_option(
+        "--run-folder", runFolder,
+        "where metrics and checkpoints go; else runs/ and the name of the "
+        "config or artifact");
+    verb->add_flag("--no-run-folder", keepsNothing,
+                   "keep neither metrics nor checkpoints")
+        ->excludes(folder);
   }
 
   void addTrain() {
@@ -178,6 +185,15 @@ private:
     if (steps)
       runOptions.steps = steps;
     compile.usesCache = !ignoresCache;
+    if (!keepsNothing)
+      runOptions.runFolder =
+          runFolder.empty()
+              ? "runs/" + std::filesystem::path(train->parsed()
+                                                    ? compile.config
+                                                    : runOptions.artifact)
+                              .stem()
+                              .string()
+              : runFolder;
     if (train->parsed())
       return runTrainCommand(compile, runOptions);
     if (compileVerb->parsed())
@@ -200,7 +216,8 @@ private:
   CLI::App *train, *compileVerb, *runVerb, *inspect, *cache, *doctor, *help;
   CompileOptions compile;
   RunOptions runOptions;
-  std::string word;
+  std::string word, runFolder;
+  bool keepsNothing = false;
   uint64_t steps = 0;
   bool isJson = false;
   bool ignoresCache = false;

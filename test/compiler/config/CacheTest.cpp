@@ -3,7 +3,7 @@
 
 #include "compiler/config/Cache.h"
 #include "compiler/config/CacheKey.h"
-#include "compiler/config/Sha256.h"
+#include "runtime/artifact/Sha256.h"
 
 #include <csignal>
 #include <cstdlib>

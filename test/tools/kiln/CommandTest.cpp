@@ -24,15 +24,6 @@ struct Outcome {
   std::string err;
 };
 
-std::string readFile(const fs::path &path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-void writeFile(const fs::path &path, const std::string &text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
 /// A folder of its own with a config, a text, an artifact and a cache.
 class CommandTest : public testing::Test {
 protected:

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/checkpoint/Checkpoint.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace kiln {
+
+namespace {
+
+Status reject(const std::string &path, const std::string &found) {
+  return Status(Code::inputRejected, path + ": " + found);
+}
+
+/// Calls `take` with pieces of a file. A link or a device is not followed: a
+/// checkpoint must not lead out of its folder.
+template <typename Take>
+Status readPieces(const std::string &path, uint64_t limit, Take take) {
+  int file =
+      ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0)
+    return errno == ENOENT ? reject(path, "is missing") : failIo(path, "open");
+  std::vector<std::byte> buffer(1 << 20);
+  Status status;
+  uint64_t total = 0;
+  struct stat info;
+  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
+    status = reject(path, "is not a regular file");
+  while (status.ok()) {
+    ssize_t got = ::read(file, buffer.data(), buffer.size());
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got < 0)
+      status = failIo(path, "read");
+    if (got <= 0)
+      break;
+    total += static_cast<uint64_t>(got);
+    if (total > limit)
+      status = reject(path, "has more than " + std::to_string(limit) +
+                                " bytes (damaged)");
+    take(std::span(buffer).first(static_cast<size_t>(got)));
+  }
+  ::close(file);
+  return status;
+}
+
+Expected<Manifest> readManifest(const std::string &folder) {
+  std::string path = folder + "/" + manifestName, text;
+  constexpr uint64_t maximumBytes = uint64_t{1} << 26;
+  Status status =
+      readPieces(path, maximumBytes, [&](std::span<const std::byte> piece) {
+        text.append(reinterpret_cast<const char *>(piece.data()), piece.size());
+      });
+  if (!status.ok())
+    return status;
+  return Manifest::parse(text, path);
+}
+
+Status verifyFile(const std::string &path, const Manifest::File &facts) {
+  Sha256 hash;
+  uint64_t bytes = 0;
+  Status status =
+      readPieces(path, facts.bytes, [&](std::span<const std::byte> piece) {
+        hash.add(piece);
+        bytes += piece.size();
+      });
+  if (!status.ok())
+    return status;
+  if (bytes != facts.bytes)
+    return reject(path, "has " + std::to_string(bytes) +
+                            " bytes, the manifest wants " +
+                            std::to_string(facts.bytes) + " (truncated)");
+  if (printDigest(hash.finish()) != facts.hash)
+    return reject(path, "is damaged (SHA-256 does not match)");
+  return Status();
+}
+
+} // namespace
+
+Expected<Checkpoint> Checkpoint::open(const std::string &folder) {
+  Expected<Manifest> manifest = readManifest(folder);
+  if (!manifest.ok())
+    return manifest.status();
+  Checkpoint checkpoint;
+  checkpoint.folder_ = folder;
+  checkpoint.manifest_ = std::move(*manifest);
+  for (const auto &[name, facts] : checkpoint.manifest_.files) {
+    std::string path = folder + "/" + name;
+    if (Status status = verifyFile(path, facts); !status.ok())
+      return status;
+    Expected<Safetensors> file = Safetensors::open(path);
+    if (!file.ok())
+      return file.status();
+    checkpoint.files_.push_back(
+        std::make_unique<Safetensors>(std::move(*file)));
+    for (const Safetensors::Entry &entry : checkpoint.files_.back()->entries())
+      if (!checkpoint.tensors_
+               .insert({entry.name, {checkpoint.files_.back().get(), &entry}})
+               .second)
+        return reject(path, "tensor '" + entry.name +
+                                "' is in another file of the checkpoint too");
+  }
+  return checkpoint;
+}
+
+uint64_t Checkpoint::bytes() const {
+  uint64_t bytes = 0;
+  for (const auto &[name, file] : manifest_.files)
+    bytes += file.bytes;
+  return bytes;
+}
+
+Status Checkpoint::exportWeights(const std::string &path) const {
+  std::vector<TensorSource> sources;
+  for (const auto &[name, publicNames] : manifest_.publicNames) {
+    auto found = tensors_.find(name);
+    if (found == tensors_.end())
+      return reject(folder_, "has no tensor '" + name + "' to export");
+    Tensor tensor = found->second;
+    for (const std::string &publicName : publicNames)
+      sources.push_back({{publicName, tensor.entry->dtype, tensor.entry->shape},
+                         [tensor](OutputFile &file) {
+                           return copyTensor(*tensor.file, *tensor.entry, file);
+                         }});
+  }
+  std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  Expected<OutputFile> file = OutputFile::create(temporary);
+  if (!file.ok())
+    return file.status();
+  // Libraries ask for the format of the framework that the names belong to.
+  Status status =
+      writeSafetensors(*file, std::move(sources), {{"format", "pt"}});
+  if (status.ok())
+    status = file->finish();
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
+    status = failIo(path, "rename a temporary file to it");
+  if (!status.ok())
+    ::unlink(temporary.c_str());
+  return status;
+}
+
+Status writeCheckpoint(const std::string &folder, Manifest manifest,
+                       std::vector<TensorSource> weights,
+                       std::vector<TensorSource> others) {
+  manifest.files.clear();
+  for (auto [name, tensors] : {std::pair(modelFileName, &weights),
+                               std::pair(optimizerFileName, &others)}) {
+    Expected<OutputFile> file = OutputFile::create(folder + "/" + name);
+    if (!file.ok())
+      return file.status();
+    Status status =
+        writeSafetensors(*file, std::move(*tensors), {{"format", "pt"}});
+    if (status.ok())
+      status = file->finish();
+    if (!status.ok())
+      return status;
+    manifest.files[name] = {file->bytes(), file->hash()};
+  }
+  Expected<OutputFile> file = OutputFile::create(folder + "/" + manifestName);
+  if (!file.ok())
+    return file.status();
+  std::string text = manifest.print();
+  Status status = file->write(std::as_bytes(std::span(text)));
+  if (status.ok())
+    status = file->finish();
+  return status.ok() ? syncFolder(folder) : status;
+}
+
+} // namespace kiln

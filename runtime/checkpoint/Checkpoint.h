@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// A checkpoint is a folder:
+//
+//   step-000120/kiln.json          step, position in the data, files and hashes
+//               model.safetensors  weights
+//               optim.safetensors  all other variables: moments, step count
+//
+// It is written under another name and renamed once all its bytes are on the
+// disk: a folder with this name is whole, or was damaged later, which the
+// hashes show.
+#ifndef KILN_RUNTIME_CHECKPOINT_CHECKPOINT_H
+#define KILN_RUNTIME_CHECKPOINT_CHECKPOINT_H
+
+#include "runtime/checkpoint/Manifest.h"
+#include "runtime/checkpoint/Safetensors.h"
+
+namespace kiln {
+
+/// A checkpoint whose every byte has been verified.
+class Checkpoint {
+public:
+  /// A tensor and the file that it is in.
+  struct Tensor {
+    const Safetensors *file;
+    const Safetensors::Entry *entry;
+  };
+
+  /// `inputRejected` with what is damaged or missing.
+  static Expected<Checkpoint> open(const std::string &folder);
+
+  const std::string &folder() const { return folder_; }
+  const Manifest &manifest() const { return manifest_; }
+  uint64_t bytes() const;
+  /// By name.
+  const std::map<std::string, Tensor> &tensors() const { return tensors_; }
+
+  /// Writes the weights under their public names into a new file.
+  Status exportWeights(const std::string &path) const;
+
+private:
+  Checkpoint() = default;
+
+  std::string folder_;
+  Manifest manifest_;
+  std::vector<std::unique_ptr<Safetensors>> files_;
+  std::map<std::string, Tensor> tensors_;
+};
+
+/// Writes the tensors of a checkpoint and `manifest`, whose `files` it fills
+/// in, into an existing empty folder, and waits until all is on the disk.
+Status writeCheckpoint(const std::string &folder, Manifest manifest,
+                       std::vector<TensorSource> weights,
+                       std::vector<TensorSource> others);
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_CHECKPOINT_CHECKPOINT_H

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_CHECKPOINT_CHECKPOINTSTORE_H
+#define KILN_RUNTIME_CHECKPOINT_CHECKPOINTSTORE_H
+
+#include "runtime/checkpoint/Checkpoint.h"
+
+#include <optional>
+
+namespace kiln {
+
+using Warn = std::function<void(const std::string &)>;
+
+/// The checkpoints of one run, in one folder. One process writes to it at a
+/// time.
+class CheckpointStore {
+public:
+  struct Entry {
+    uint64_t step;
+    std::string path;
+  };
+
+  explicit CheckpointStore(std::string folder) : folder_(std::move(folder)) {}
+
+  const std::string &folder() const { return folder_; }
+
+  /// By step, the oldest first. Nothing if there is no such folder.
+  std::vector<Entry> list() const;
+
+  /// The newest whole checkpoint; nothing if there is none. One warning for
+  /// each damaged one that is passed over.
+  std::optional<Checkpoint> openNewest(const Warn &warn) const;
+
+  /// Removes what an interrupted save has left.
+  void removeRemains() const;
+
+  /// Gives checkpoints after `step` another name: they are of a course that
+  /// the run has left. Returns how many.
+  size_t setAsideAfter(uint64_t step) const;
+
+  /// Saves a checkpoint, then removes all but the `keep` newest. On a failure
+  /// all older ones are untouched, and nothing is left of the new one.
+  Status save(const Manifest &manifest, std::vector<TensorSource> weights,
+              std::vector<TensorSource> others, uint64_t keep) const;
+
+private:
+  std::string pathOf(uint64_t step) const;
+
+  std::string folder_;
+};
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_CHECKPOINT_CHECKPOINTSTORE_H

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/checkpoint/OutputFile.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace kiln {
+
+Status failIo(const std::string &path, const char *action) {
+  return Status(Code::io,
+                path + ": cannot " + action + ": " + std::strerror(errno));
+}
+
+Status syncFolder(const std::string &path) {
+  int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0)
+    return failIo(path, "open");
+  Status status = ::fsync(folder) == 0 ? Status() : failIo(path, "flush");
+  ::close(folder);
+  return status;
+}
+
+Expected<OutputFile> OutputFile::create(const std::string &path) {
+  int file =
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (file < 0)
+    return failIo(path, "create");
+  return OutputFile(path, file);
+}
+
+OutputFile::OutputFile(OutputFile &&other) noexcept
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)),
+      bytes_(other.bytes_), hash_(std::move(other.hash_)),
+      hashText_(std::move(other.hashText_)) {}
+
+OutputFile::~OutputFile() {
+  if (file_ >= 0)
+    ::close(file_);
+}
+
+Status OutputFile::write(std::span<const std::byte> bytes) {
+  // In pieces, so that what is hashed is still in the cache when it is written.
+  constexpr size_t piece = 1 << 20;
+  while (!bytes.empty()) {
+    ssize_t written =
+        ::write(file_, bytes.data(), std::min(piece, bytes.size()));
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written < 0)
+      return failIo(path_, "write");
+    auto count = static_cast<size_t>(written);
+    hash_.add(bytes.first(count));
+    bytes_ += count;
+    bytes = bytes.subspan(count);
+  }
+  return Status();
+}
+
+Status OutputFile::finish() {
+  if (::fdatasync(file_) != 0)
+    return failIo(path_, "flush");
+  if (::close(std::exchange(file_, -1)) != 0)
+    return failIo(path_, "close");
+  hashText_ = printDigest(hash_.finish());
+  return Status();
+}
+
+} // namespace kiln

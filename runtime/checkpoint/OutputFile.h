@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_CHECKPOINT_OUTPUTFILE_H
+#define KILN_RUNTIME_CHECKPOINT_OUTPUTFILE_H
+
+#include "runtime/Status.h"
+#include "runtime/artifact/Sha256.h"
+
+#include <cstdint>
+
+namespace kiln {
+
+/// A new file, hashed while it is written, so that saving needs no second pass
+/// and no copy in memory. Nothing is promised about its contents before
+/// `finish` has succeeded.
+class OutputFile {
+public:
+  /// Refuses to open a file that is there already.
+  static Expected<OutputFile> create(const std::string &path);
+
+  OutputFile(OutputFile &&other) noexcept;
+  OutputFile &operator=(OutputFile &&) = delete;
+  ~OutputFile();
+
+  Status write(std::span<const std::byte> bytes);
+  /// Waits until the bytes are on the disk, and closes the file.
+  Status finish();
+
+  uint64_t bytes() const { return bytes_; }
+  /// SHA-256 of all that was written; after `finish`.
+  const std::string &hash() const { return hashText_; }
+  const std::string &path() const { return path_; }
+
+private:
+  OutputFile(std::string path, int file)
+      : path_(std::move(path)), file_(file) {}
+
+  std::string path_;
+  int file_;
+  uint64_t bytes_ = 0;
+  Sha256 hash_;
+  std::string hashText_;
+};
+
+/// "PATH: cannot ACTION: what errno says", as an I/O error.
+Status failIo(const std::string &path, const char *action);
+
+/// Makes the entries of a folder survive a loss of power.
+Status syncFolder(const std::string &path);
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_CHECKPOINT_OUTPUTFILE_H
