@@ -21,4 +21,13 @@ Model findModel(ModelKind kind) {
   return nullptr;
 }
 
+PublicNames publicNames(const ModelConfig &config) {
+  switch (config.kind) {
+  case ModelKind::Gpt:
+    return gptNames(config);
+  default:
+    return {};
+  }
+}
+
 } // namespace kiln

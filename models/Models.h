@@ -4,6 +4,10 @@
 
 #include "compiler/frontend/ModelBuilder.h"
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace kiln {
 
 /// A model family: given its part of the config, writes its losses on one
@@ -15,6 +19,22 @@ void classifier(ModelBuilder &, const ModelConfig &);
 void gpt(ModelBuilder &, const ModelConfig &);
 void mlp(ModelBuilder &, const ModelConfig &);
 void resnet(ModelBuilder &, const ModelConfig &);
+
+/// How public checkpoints of a family call its variables, where that differs.
+struct PublicNames {
+  /// Files may have it before their names or not; it is written.
+  std::string prefix;
+  /// Beginnings of the names that never have it.
+  std::vector<std::string> bare;
+  /// Last parts of the names of buffers, which are no weights.
+  std::vector<std::string> ignored;
+  /// Second names of variables: (name, variable).
+  std::vector<std::pair<std::string, std::string>> aliases;
+};
+
+PublicNames gptNames(const ModelConfig &);
+
+PublicNames publicNames(const ModelConfig &);
 
 /// The family of this kind; null for `file`, which is text.
 Model findModel(ModelKind kind);

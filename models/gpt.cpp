@@ -49,4 +49,15 @@ void gpt(ModelBuilder &m, const ModelConfig &config) {
   m.addHeadCrossEntropy(x, head, labels);
 }
 
+/// As in Hugging Face's GPT2LMHeadModel.
+PublicNames gptNames(const ModelConfig &config) {
+  PublicNames names;
+  names.prefix = "transformer.";
+  names.bare = {"lm_head."};
+  names.ignored = {"attn.bias", "attn.masked_bias"};
+  if (config.tiedHead)
+    names.aliases = {{"lm_head.weight", "wte.weight"}};
+  return names;
+}
+
 } // namespace kiln

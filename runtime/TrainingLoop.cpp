@@ -206,7 +206,8 @@ Status TrainingLoop::run() {
     if (!std::isfinite(step_.loss) ||
         !std::isfinite(step_.gradientNorm.value_or(0)))
       return stopNotFinite();
-    if (record_.isDue(report_.steps))
+    // What is saved at the end is saved there.
+    if (report_.steps < lastStep_ && record_.isDue(report_.steps))
       (void)record_.save(report_.steps);
   }
   return finish();

@@ -3,6 +3,7 @@
 #include "compiler/config/Schema.h"
 #include "dialects/exec/Exec.h"
 #include "dialects/kiln/Kiln.h"
+#include "models/Models.h"
 #include "runtime/artifact/Artifact_generated.h"
 #include "runtime/artifact/Container.h"
 
@@ -30,6 +31,7 @@ private:
   void addPrograms();
   void addMemory();
   void addSettings();
+  void addPublicNames();
   std::unique_ptr<artifact::CommandT> makeCommand(Operation *command);
   exec::BufferOp getBuffer(Attribute name) {
     return symbols.lookup<exec::BufferOp>(
@@ -264,6 +266,26 @@ void IndexWriter::addSettings() {
   index.training->epochs = training.epochs;
   index.training->seed = training.seed;
   index.training->log_every = config.log.every;
+  index.training->init = training.init;
+  if (config.checkpoint.isGiven) {
+    index.checkpoint = std::make_unique<artifact::CheckpointPolicyT>();
+    index.checkpoint->every = config.checkpoint.every;
+    index.checkpoint->keep = config.checkpoint.keep;
+  }
+}
+
+void IndexWriter::addPublicNames() {
+  PublicNames names = publicNames(config.model);
+  index.public_names = std::make_unique<artifact::PublicNamesT>();
+  index.public_names->prefix = names.prefix;
+  index.public_names->bare = names.bare;
+  index.public_names->ignored = names.ignored;
+  for (const auto &[name, variable] : names.aliases) {
+    auto alias = std::make_unique<artifact::AliasT>();
+    alias->name = name;
+    alias->variable = variable;
+    index.public_names->aliases.push_back(std::move(alias));
+  }
 }
 
 flatbuffers::DetachedBuffer IndexWriter::write() {
@@ -272,6 +294,7 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
   addPrograms();
   addMemory();
   addSettings();
+  addPublicNames();
   flatbuffers::FlatBufferBuilder builder;
   builder.ForceDefaults(false);
   artifact::FinishIndexBuffer(builder, artifact::Index::Pack(builder, &index));

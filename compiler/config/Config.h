@@ -81,6 +81,7 @@ struct TrainingConfig {
   int64_t seed = 0;
   Precision precision = Precision::F32;
   double clipNorm = 0; // 0: off
+  std::string init;    // file of initial weights; empty: they are drawn
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
 
@@ -118,6 +119,12 @@ struct DevicesConfig {
   int64_t memory = 0;  // bytes of a device; 0: no limit
 };
 
+struct CheckpointConfig {
+  bool isGiven = false;
+  int64_t every = 0;
+  int64_t keep = 0;
+};
+
 struct LogConfig {
   int64_t every = 20;
 };
@@ -131,6 +138,7 @@ struct Config {
   EvaluationConfig evaluation;
   DevicesConfig devices;
   LogConfig log;
+  CheckpointConfig checkpoint;
 
   /// Canonical YAML: every key that applies, in the schema's order. Equal
   /// configs print equal text, and the text loads as the same config.
@@ -138,7 +146,9 @@ struct Config {
 };
 
 /// Reads a config file and applies overrides (`key.path=value`) to it. Paths in
-/// the file are taken relative to its folder, those in overrides as they are.
+/// the file are taken relative to its folder, those in overrides relative to
+/// the working directory; the config has them absolute, so that an artifact
+/// runs from any folder.
 /// Returns nothing when there was an error; all errors are in `diagnostics`.
 /// Never throws.
 std::optional<Config> loadConfig(const std::string &path,

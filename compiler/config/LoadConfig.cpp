@@ -77,9 +77,7 @@ private:
       reportStranger(section, path, key, value);
       return;
     }
-    if (row->type == KeyType::Unavailable)
-      diagnostics.error(key.position, path + ": not available yet; remove it");
-    else if (row->type != KeyType::Section)
+    if (row->type != KeyType::Section)
       read(*row, value);
     else
       enterSection(*row, path, key, value);

@@ -118,8 +118,6 @@ public:
       return readOr("auto", parseBytes(node));
     case KeyType::Mesh:
       return readMesh();
-    case KeyType::Unavailable:
-      return report("not available yet; remove it");
     }
     return false;
   }
@@ -229,7 +227,8 @@ private:
     // What is typed on the command line starts where the user is.
     if (node.position.source == 0 && path.is_relative())
       path = std::filesystem::path(folder) / path;
-    *std::get<std::string *>(slot) = path.lexically_normal().string();
+    *std::get<std::string *>(slot) =
+        std::filesystem::absolute(path).lexically_normal().string();
     return true;
   }
 

@@ -91,6 +91,7 @@ using O = OptimizerConfig;
 using S = ScheduleConfig;
 using D = DataConfig;
 using E = EvaluationConfig;
+using C = CheckpointConfig;
 using V = DevicesConfig;
 constexpr auto model = &Config::model;
 constexpr auto training = &Config::training;
@@ -98,6 +99,7 @@ constexpr auto optimizer = &TrainingConfig::optimizer;
 constexpr auto schedule = &TrainingConfig::schedule;
 constexpr auto data = &Config::data;
 constexpr auto evaluation = &Config::evaluation;
+constexpr auto checkpoint = &Config::checkpoint;
 constexpr auto devices = &Config::devices;
 
 // clang-format off
@@ -140,7 +142,7 @@ const Key keys[] = {
     integer("training.seed", "", "0", 0, maximumCount, at<training, &T::seed>, "seed of weights and sample order"),
     choice("training.precision", "", "f32", "f32|f64|bf16", "", at<training, &T::precision>, "element type; bf16 keeps f32 weights, f64 is for tests"),
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
-    plain("training.init", "", KeyType::Unavailable, "absent", nowhere, "initial weights from a safetensors file"),
+    plain("training.init", "", KeyType::Path, "absent", at<training, &T::init>, "initial weights: a safetensors file, with the names of public checkpoints"),
     section("training.optimizer", "the update rule"),
     choice("training.optimizer.kind", "", "adamw", "adam|adamw|sgd", "", at<training, optimizer, &O::kind>, "update rule"),
     number("training.optimizer.learning_rate", "", "0.001", 0, infinity, at<training, optimizer, &O::learningRate>, "step size"),
@@ -181,7 +183,9 @@ const Key keys[] = {
     section("log", "what is printed"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
 
-    plain("checkpoint", "", KeyType::Unavailable, "absent", nowhere, "saving state while training"),
+    optionalSection("checkpoint", "", at<checkpoint, &C::isGiven>, "saving state while training; without it nothing is saved"),
+    integer("checkpoint.every", "", "100", 1, maximumCount, at<checkpoint, &C::every>, "steps from one checkpoint to the next"),
+    integer("checkpoint.keep", "", "3", 1, maximumCount, at<checkpoint, &C::keep>, "how many are kept, the newest"),
 };
 // clang-format on
 
@@ -220,7 +224,6 @@ static std::string wantedNumber(const Key &key) {
 std::string Key::wanted() const {
   switch (type) {
   case KeyType::Section:
-  case KeyType::Unavailable:
     return "a map";
   case KeyType::Integer:
     return wantedInteger(*this);
@@ -326,9 +329,7 @@ std::string describeSchema() {
     if (!key.kinds.empty())
       text << "  (" << key.kinds << ")";
     text << "\n      " << key.summary;
-    if (key.type == KeyType::Unavailable)
-      text << "; not available yet\n";
-    else if (key.hasDefault())
+    if (key.hasDefault())
       text << "; " << key.wanted() << " [" << key.fallback << "]\n";
     else if (key.fallback.starts_with("="))
       text << "; " << key.wanted() << " [" << key.fallback.substr(2) << "]\n";

@@ -27,7 +27,6 @@ enum class KeyType {
   Threads,     // an integer or auto
   Bytes,       // 2GiB, or auto
   Mesh,        // auto, or axes of size 1
-  Unavailable, // known to the design, not built yet
 };
 
 /// An enumeration of Config seen as the number of the choice.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/Variables.h"
+#include "runtime/checkpoint/CompareTensors.h"
 #include "runtime/checkpoint/ConvertElements.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace kiln {
 
@@ -72,25 +72,6 @@ Status readConverted(const Safetensors &file, const Entry &entry,
                     target.subspan(begin * to, count * to));
   }
   return Status();
-}
-
-Expected<bool> areEqual(const Safetensors &file, const Entry &a,
-                        const Entry &b) {
-  if (a.dtype != b.dtype || a.shape != b.shape)
-    return false;
-  std::vector<std::byte> left(std::min(a.bytes(), pieceBytes)),
-      right(left.size());
-  for (uint64_t offset = 0; offset < a.bytes(); offset += pieceBytes) {
-    uint64_t size = std::min(pieceBytes, a.bytes() - offset);
-    for (auto [entry, buffer] : {std::pair(&a, &left), std::pair(&b, &right)})
-      if (Status status =
-              file.read(*entry, offset, std::span(*buffer).first(size));
-          !status.ok())
-        return status;
-    if (std::memcmp(left.data(), right.data(), size) != 0)
-      return false;
-  }
-  return true;
 }
 
 /// What the artifact says about public names.
@@ -196,10 +177,11 @@ private:
     auto [first, isNew] = found_.insert({name, entry});
     if (isNew)
       return Status();
-    Expected<bool> equal = areEqual(file_, *first->second, *entry);
-    if (!equal.ok())
-      return equal.status();
-    if (!*equal)
+    Expected<TensorDifference> difference =
+        compareTensors(file_, *first->second, file_, *entry);
+    if (!difference.ok())
+      return difference.status();
+    if (!difference->isEqual)
       differences_.add(quote(entry->name) + " differs from " +
                        quote(first->second->name) +
                        ", which are one variable in this model");

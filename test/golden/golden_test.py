@@ -35,7 +35,7 @@ class GoldenCase(unittest.TestCase):
         config, output = self.folder / f"{name}.yaml", self.folder / "losses"
         # JSON is YAML.
         config.write_text(json.dumps(cases.CASES[name]))
-        command = [KILN, "train", config, "--no-cache", "--losses", output, *overrides]
+        command = [KILN, "train", config, "--no-cache", "--no-run-folder", "--losses", output, *overrides]
         done = subprocess.run(command, capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return [float.fromhex(line.split()[2]) for line in output.read_text().splitlines()]

@@ -3,6 +3,7 @@
 #define KILN_TOOLS_KILN_COMMANDS_H
 
 #include "runtime/Session.h"
+#include "runtime/checkpoint/Checkpoint.h"
 
 #include <cstdint>
 #include <optional>
@@ -41,8 +42,17 @@ int runTrainCommand(const CompileOptions &options, const RunOptions &run);
 int runRunCommand(const RunOptions &options);
 int runInspectCommand(const std::string &artifact, bool isJson);
 int runCacheCommand(const std::string &action);
+int runCheckpointCommand(const std::string &action,
+                         const std::vector<std::string> &paths,
+                         const std::string &output);
 int runDoctorCommand();
 int runHelpCommand(const std::string &topic);
+
+/// Whether a path is the folder of a checkpoint.
+bool isCheckpoint(const std::string &path);
+/// A checkpoint, or the newest of a run's folder.
+Expected<Checkpoint> openCheckpoint(const std::string &path);
+int inspectCheckpoint(const std::string &path, bool isJson);
 
 /// Fits a terminal of 24 lines.
 std::string mainHelp();

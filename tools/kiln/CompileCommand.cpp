@@ -121,21 +121,15 @@ int Compilation::compile(const std::string &output) {
   return code;
 }
 
-/// The config with absolute paths, so that it means the same from any folder.
 void Compilation::saveReproducer() const {
-  Config reproducer = *config;
   std::error_code error;
-  for (std::string *path :
-       {&reproducer.model.path, &reproducer.data.path, &reproducer.data.labels})
-    if (!path->empty())
-      *path = fs::absolute(*path, error).string();
   std::string path = "crash/" + key + ".yaml";
   fs::create_directories("crash", error);
   std::ofstream file(path);
   file << "# Reproduces an internal error of the compiler: kiln compile "
        << path << " -o /dev/null" << (options.isReference ? " --reference" : "")
        << "\n"
-       << reproducer.print();
+       << config->print();
   file.close();
   if (file)
     fprintf(stderr,

@@ -13,7 +13,8 @@ std::string mainHelp() {
   kiln train CONFIG [key=value ...]        compile if needed, then run
   kiln compile CONFIG -o MODEL.kiln        compile to an artifact
   kiln run MODEL.kiln                      run an artifact
-  kiln inspect MODEL.kiln                  show plan, memory, kernels, variables
+  kiln inspect MODEL.kiln|CHECKPOINT       show plan, memory, kernels, variables
+  kiln checkpoint [list|verify|diff|export] look after what runs have saved
   kiln cache [list|size|clear]             look after compiled artifacts
   kiln doctor                              check this machine
   kiln help [config|env|exit-codes]        what can be set, and what it means
@@ -39,9 +40,9 @@ static const char exitCodeHelp[] = R"( 0  done
  1  failed
  2  usage or config
  3  no plan fits
- 4  input rejected: artifact, model or data
+ 4  input rejected: artifact, checkpoint, weights, model or data
  5  I/O: disk full, file not writable
- 8  loss not finite
+ 8  loss or gradient not finite; a report is in the run folder
 70  internal compiler error; a reproducer is in crash/
 75  stopped by a signal with a checkpoint written
 128+n  stopped by signal n

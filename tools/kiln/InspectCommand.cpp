@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <tuple>
@@ -196,6 +197,9 @@ void printVariables(const artifact::Index &index) {
 } // namespace
 
 int runInspectCommand(const std::string &path, bool isJson) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    return inspectCheckpoint(path, isJson);
   Expected<Artifact> artifact = Artifact::load(path);
   if (!artifact.ok()) {
     printError(artifact.status().message());

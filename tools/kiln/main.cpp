@@ -3,6 +3,7 @@
 #include "tools/kiln/Commands.h"
 
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
 
@@ -131,6 +132,11 @@ private:
     inspect->add_flag("--json", isJson, "print JSON");
     cache = addVerb("cache", "list, measure or clear the compile cache");
     cache->add_option("ACTION", word, "list, size or clear");
+    checkpoint = addVerb("checkpoint", "look after the checkpoints of runs");
+    checkpoint->add_option("ACTION", word, "list, verify, diff or export");
+    checkpoint->add_option("PATH", paths, "checkpoints, or folders of runs");
+    checkpoint->add_option("-o,--output", compile.output,
+                           "file for the exported weights");
     doctor = addVerb("doctor", "check this machine");
     help = addVerb("help", "explain a topic");
     help->add_option("TOPIC", word, "config, env or exit-codes");
@@ -204,6 +210,9 @@ private:
       return runInspectCommand(runOptions.artifact, isJson);
     if (cache->parsed())
       return runCacheCommand(word.empty() ? "list" : word);
+    if (checkpoint->parsed())
+      return runCheckpointCommand(word.empty() ? "list" : word, paths,
+                                  compile.output);
     if (doctor->parsed())
       return runDoctorCommand();
     if (help->parsed())
@@ -213,10 +222,12 @@ private:
   }
 
   CLI::App app{"kiln"};
-  CLI::App *train, *compileVerb, *runVerb, *inspect, *cache, *doctor, *help;
+  CLI::App *train, *compileVerb, *runVerb, *inspect, *cache, *checkpoint,
+      *doctor, *help;
   CompileOptions compile;
   RunOptions runOptions;
   std::string word, runFolder;
+  std::vector<std::string> paths;
   bool keepsNothing = false;
   uint64_t steps = 0;
   bool isJson = false;
@@ -227,6 +238,8 @@ private:
 } // namespace kiln
 
 int main(int argc, char **argv) {
+  // A limit on file sizes is an error of the write like any other.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return kiln::CommandLine().run(argc, argv);
   } catch (const std::exception &error) {

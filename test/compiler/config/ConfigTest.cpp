@@ -16,6 +16,10 @@ using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
+std::string absolute(const std::string &path) {
+  return std::filesystem::absolute(path).string();
+}
+
 TEST(Config, HoldsEveryValueWritten) {
   Diagnostics diagnostics;
   std::optional<Config> config =
@@ -29,7 +33,7 @@ TEST(Config, HoldsEveryValueWritten) {
   EXPECT_THAT(config->training.optimizer.betas, ElementsAre(0.9, 0.95));
   EXPECT_EQ(config->training.schedule.kind, ScheduleKind::Cosine);
   EXPECT_EQ(config->training.schedule.steps, 400);
-  EXPECT_EQ(config->data.path, "some/folder/corpus.txt");
+  EXPECT_EQ(config->data.path, absolute("some/folder/corpus.txt"));
   EXPECT_EQ(config->devices.memory, int64_t(2) << 30);
   EXPECT_EQ(config->devices.threads, 2);
 }
@@ -94,7 +98,7 @@ TEST(Config, OddPathsSurvivePrinting) {
       replaced(gptText, "corpus.txt", "\"a \\\"b\\\" \\\\c: #\\t\"");
   std::optional<Config> config = parseConfig(text, "a.yaml", {}, diagnostics);
   ASSERT_TRUE(config) << diagnostics.text();
-  EXPECT_EQ(config->data.path, "a \"b\" \\c: #\t");
+  EXPECT_EQ(config->data.path, absolute("a \"b\" \\c: #\t"));
   std::optional<Config> again =
       parseConfig(config->print(), "a.yaml", {}, diagnostics);
   ASSERT_TRUE(again) << diagnostics.text();
@@ -207,10 +211,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"mesh: auto", "mesh: {dat: 1}", "(did you mean 'data'?)"},
         BadConfig{"log: {every: 20}", "evaluation: {path: a, every: 100}",
                   "evaluation: not available yet"},
-        BadConfig{"log: {every: 20}", "checkpoint: {every: 100, keep: 3}",
-                  "checkpoint: not available yet"},
-        BadConfig{"seed: 0", "init: weights.safetensors",
-                  "training.init: not available yet"},
+        BadConfig{"log: {every: 20}", "checkpoint: {every: 100, keep: 0}",
+                  "checkpoint.keep: found '0', wanted a positive integer"},
+        BadConfig{"log: {every: 20}", "checkpoint: {each: 100}",
+                  "unknown key 'checkpoint.each'"},
+        BadConfig{"seed: 0", "init: ''",
+                  "training.init: found '', wanted the path of a file"},
         BadConfig{"log: {every: 20}", "steps: 20",
                   "unknown key 'steps' (did you mean 'training.steps'?)"},
         BadConfig{"log: {every: 20}", "zzzzzz: 20", "unknown key 'zzzzzz'"},
@@ -409,7 +415,7 @@ TEST(Overrides, ReplaceWhatTheFileHas) {
                   diagnostics);
   ASSERT_TRUE(config) << diagnostics.text();
   EXPECT_EQ(config->training.steps, 7);
-  EXPECT_EQ(config->data.path, "other.txt");
+  EXPECT_EQ(config->data.path, absolute("other.txt"));
   EXPECT_EQ(config->log.every, 3);
   EXPECT_THAT(config->training.optimizer.betas, ElementsAre(0.5, 0.6));
 }

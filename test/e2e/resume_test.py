@@ -1,0 +1,235 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A run that is stopped, in whatever way, and run again ends as the one that never was."""
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import unittest
+
+import harness
+from harness import KilnTest
+
+STEPS = 120
+
+
+class RunTest(KilnTest):
+    def setUp(self):
+        super().setUp()
+        self.config("a.yaml", {**harness.TINY, "training": {"global_batch": 4, "steps": STEPS},
+                               "checkpoint": {"every": 1, "keep": 3}, "log": {"every": 10}})
+
+    def metrics(self, run):
+        return [json.loads(line) for line in (self.folder / f"runs/{run}/metrics.jsonl").read_text().splitlines()]
+
+    def outcome(self, run):
+        """All that must not depend on how often a run was stopped."""
+        metrics = self.metrics(run)
+        self.assertEqual([line["step"] for line in metrics], list(range(1, len(metrics) + 1)))
+        manifest = json.loads((self.folder / f"runs/{run}/checkpoints/LATEST/kiln.json").read_text())
+        self.assertEqual(manifest["step"], len(metrics))
+        return [line["loss_hex"] for line in metrics], {
+            name: facts["sha256"] for name, facts in manifest["files"].items()}
+
+    def start_run(self, run, *arguments, **options):
+        return self.start("run", "a.kiln", "--run-folder", f"runs/{run}", *arguments, **options)
+
+
+class Resume(RunTest):
+    kills = 10
+
+    def test_kills(self):
+        self.kiln("compile", "a.yaml", "-o", "a.kiln")
+        self.kiln("run", "a.kiln", "--run-folder", "runs/whole")
+        wanted = self.outcome("whole")
+        self.assertEqual(len(wanted[0]), STEPS)
+        noise, kills = random.Random(2), 0
+        # A checkpoint follows every step, so most kills fall into a save.
+        while kills < self.kills:
+            process = self.start_run("killed")
+            process.stdout.readline()
+            try:
+                process.wait(noise.uniform(0, 0.25))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                kills += 1
+            out, err = process.communicate()
+            self.assertEqual(err, "")  # No checkpoint was found damaged.
+            if process.returncode == 0:
+                self.assertEqual(self.outcome("killed"), wanted)
+                shutil.rmtree(self.folder / "runs/killed")
+        process = self.start_run("killed")
+        out, err = process.communicate()
+        self.assertEqual((process.returncode, err), (0, ""), out)
+        self.assertEqual(self.outcome("killed"), wanted)
+        # What the kills have left is gone.
+        names = os.listdir(self.folder / "runs/killed/checkpoints")
+        self.assertEqual(sorted(names), ["LATEST"] + [f"step-{STEPS - i:06}" for i in (2, 1, 0)])
+
+
+class LongResume(Resume):
+    """`./dev test --long` runs it."""
+    kills = 50
+
+
+class Run(RunTest):
+    def test_signals(self):
+        self.kiln("compile", "a.yaml", "-o", "a.kiln", "checkpoint.every=1000")
+        self.kiln("run", "a.kiln", "--run-folder", "runs/whole")
+        for number in (signal.SIGTERM, signal.SIGINT):
+            run = f"stopped{number}"
+            process = self.start_run(run)
+            while "Step=10," not in process.stdout.readline():
+                pass
+            process.send_signal(number)
+            out, err = process.communicate()
+            self.assertEqual(process.returncode, 75, err)
+            self.assertIn("a checkpoint is saved", err)
+            process = self.start_run(run)
+            out, err = process.communicate()
+            self.assertEqual(process.returncode, 0, err)
+            self.assertIn(f"Resumed from runs/{run}/checkpoints/step-", out)
+            self.assertEqual(self.outcome(run), self.outcome("whole"))
+
+    def test_metrics(self):
+        out, _ = self.kiln("train", "a.yaml", "training.steps=5", "--losses", "losses")
+        self.assertIn("No checkpoint found in runs/a/checkpoints: starting from step 0", out)
+        self.assertNotIn("\r", out)
+        losses = [line.split()[2] for line in (self.folder / "losses").read_text().splitlines()]
+        metrics = self.metrics("a")
+        self.assertEqual([line["loss_hex"] for line in metrics], losses)
+        for line in metrics:
+            self.assertEqual(line["loss"], float.fromhex(line["loss_hex"]))
+            self.assertGreater(line["samples_per_s"], 0)
+            self.assertAlmostEqual(line["learning_rate"], 1e-3, places=9)
+        self.assertIn("steps: 5", (self.folder / "runs/a/config.yaml").read_text())
+        # The resolved config is a config.
+        self.assertIn("Cache hit", self.kiln("compile", "runs/a/config.yaml", "-o", "m.kiln")[0])
+
+    def test_another_model(self):
+        self.kiln("train", "a.yaml", "training.steps=2")
+        _, err = self.kiln("train", "a.yaml", "training.steps=2", "model.hidden=48", code=4)
+        self.assertIn("is of another model", err)
+        self.assertIn("'wte.weight' is F32 [256, 32], wanted F32 [256, 48]", err)
+        self.assertGreater(len(err.splitlines()), 10)
+        out, _ = self.kiln("train", "a.yaml", "training.steps=2", "model.hidden=48", "--resume=none")
+        self.assertIn("The earlier run is now in runs/a.1", out)
+        _, err = self.kiln("train", "a.yaml", "training.seed=3", "--resume", "runs/a.1/checkpoints/LATEST", code=4)
+        self.assertIn("training.seed is 0, wanted 3", err)
+
+    def test_damage(self):
+        self.kiln("train", "a.yaml", "training.steps=3")
+        path = self.folder / "runs/a/checkpoints/step-000003/model.safetensors"
+        damaged = bytearray(path.read_bytes())
+        damaged[len(damaged) // 2] ^= 4
+        path.write_bytes(damaged)
+        self.assertIn("damaged", self.kiln("checkpoint", "list")[0])
+        self.assertIn("damaged", self.kiln("checkpoint", "verify", "runs/a", code=4, silent=True)[0])
+        self.kiln("checkpoint", "verify", "runs/a/checkpoints/step-000002")
+        self.kiln("train", "a.yaml", "training.steps=3", "--resume", "runs/a/checkpoints/step-000003", code=4)
+        out, err = self.kiln("train", "a.yaml", "training.steps=3")
+        self.assertEqual(len(err.splitlines()), 1, err)
+        self.assertIn("model.safetensors: is damaged", err)
+        self.assertIn("Resumed from runs/a/checkpoints/step-000002", out)
+        self.kiln("checkpoint", "verify", "runs/a")
+
+    def test_full_disk(self):
+        # The limit holds for the code in memory too, so the weights must be larger than that.
+        keys = ("model.hidden=128", "checkpoint.every=2")
+        self.kiln("train", "a.yaml", "training.steps=4", *keys)
+        limit = (self.folder / "runs/a/checkpoints/LATEST/model.safetensors").stat().st_size // 2
+        self.kiln("compile", "a.yaml", "training.steps=8", *keys, "-o", "a.kiln")
+        process = self.start_run("a", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)))
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, 5, err)
+        self.assertIn("checkpoint of step 6 was not saved", err)
+        self.assertIn("File too large; the last one is of step 4", err)
+        self.assertIn("Trained 4 steps", out)
+        self.assertEqual(sorted(os.listdir(self.folder / "runs/a/checkpoints")),
+                         ["LATEST", "step-000000", "step-000002", "step-000004"])
+        self.assertEqual(len(self.metrics("a")), 8)
+        self.assertIn("Resumed from", self.kiln("run", "a.kiln")[0])
+
+    def test_checkpoint_command(self):
+        self.kiln("train", "a.yaml", "training.steps=3")
+        out, _ = self.kiln("checkpoint")
+        self.assertEqual(out.count("whole"), 3, out)
+        self.assertIn("step 3", out)
+        latest = "runs/a/checkpoints/LATEST"
+        self.assertIn("all tensors are equal", self.kiln("checkpoint", "diff", latest, "runs/a")[0])
+        out, _ = self.kiln("checkpoint", "diff", latest, "runs/a/checkpoints/step-000002", code=1, silent=True)
+        self.assertRegex(out, r"wte.weight +different by at most [0-9.e-]+\n")
+        self.assertIn("tensors differ", out)
+        inspected = json.loads(self.kiln("inspect", "--json", latest)[0])
+        self.assertEqual(inspected["step"], 3)
+        self.assertIn("h.0.attn.c_attn.weight", inspected["tensors"])
+        self.assertIn("ln_f.weight", self.kiln("inspect", latest)[0])
+        self.kiln("checkpoint", "export", latest, code=2)
+        self.kiln("checkpoint", "lst", code=2)
+
+    def header(self, path):
+        content = (self.folder / path).read_bytes()
+        length, = struct.unpack("<Q", content[:8])
+        return json.loads(content[8:8 + length]), content[8 + length:]
+
+    def test_weights_go_out_and_in(self):
+        wanted = self.losses("train", "a.yaml", "training.steps=3")
+        self.kiln("checkpoint", "export", "runs/a/checkpoints/step-000001", "-o", "w.safetensors")
+        names, data = self.header("w.safetensors")
+        self.assertIn("transformer.h.0.attn.c_attn.weight", names)
+        self.assertNotIn("transformer.lm_head.weight", names)
+
+        def bytes_of(name):
+            begin, end = names[name]["data_offsets"]
+            return data[begin:end]
+
+        self.assertEqual(bytes_of("lm_head.weight"), bytes_of("transformer.wte.weight"))
+        # The weights before step 1 give the losses of the run that drew them.
+        self.kiln("train", "a.yaml", "training.steps=1", "--run-folder", "runs/b")
+        self.kiln("checkpoint", "export", "runs/b/checkpoints/step-000000", "-o", "zero.safetensors")
+        out, _ = self.kiln("train", "a.yaml", "training.steps=3", "training.init=zero.safetensors", "--losses", "l",
+                           "--run-folder", "runs/c")
+        self.assertIn("Initial weights from ", out)
+        self.assertEqual((self.folder / "l").read_text(), wanted)
+        _, err = self.kiln("train", "a.yaml", "model.layers=2", "training.init=zero.safetensors",
+                           "--run-folder", "runs/d", code=4)
+        self.assertIn("missing 'h.1.ln_1.weight', F32 [32]", err)
+        self.kiln("train", "a.yaml", "training.init=nowhere", "--run-folder", "runs/d", code=4)
+
+    def test_runs_from_another_folder(self):
+        self.kiln("compile", "a.yaml", "-o", "a.kiln", "training.steps=2")
+        (self.folder / "elsewhere").mkdir()
+        done = subprocess.run([harness.KILN, "run", "../a.kiln"], cwd=self.folder / "elsewhere", capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue((self.folder / "elsewhere/runs/a/metrics.jsonl").exists())
+
+    def test_nothing_is_kept_on_demand(self):
+        before = self.files()
+        self.kiln("train", "a.yaml", "training.steps=2", "--no-run-folder")
+        self.assertEqual(self.files(), before)
+
+    def test_loss_that_is_not_finite(self):
+        _, err = self.kiln("train", "a.yaml", "training.optimizer={kind: sgd, learning_rate: 1e30}", code=8)
+        step = len(self.metrics("a"))
+        self.assertIn(f" at step {step}; its samples are in runs/a/report-step-{step}.json", err)
+        report = json.loads((self.folder / f"runs/a/report-step-{step}.json").read_text())
+        self.assertEqual(report["step"], step)
+        self.assertEqual(len(report["samples"]), 4)
+
+    def test_one_process_at_a_time(self):
+        self.kiln("compile", "a.yaml", "-o", "a.kiln", "training.steps=1000000")
+        process = self.start_run("a")
+        process.stdout.readline()
+        _, err = self.kiln("run", "a.kiln", code=2)
+        self.assertIn("another process is training here", err)
+        process.kill()
+        process.communicate()
+
+
+if __name__ == "__main__":
+    harness.main()
