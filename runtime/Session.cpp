@@ -171,7 +171,7 @@ Status Session::readOutput(std::string_view program, std::string_view output,
   const artifact::Program *found = artifact_.findProgram(program);
   if (!found)
     return unknown("program", program);
-  const artifact::Output *place = findNamed(found->outputs(), output);
+  const artifact::Output *place = findOutput(*found, output);
   if (!place)
     return unknown("output", output);
   if (Status status = requireArena(); !status.ok())
@@ -181,6 +181,29 @@ Status Session::readOutput(std::string_view program, std::string_view output,
     return status;
   std::copy_n(arena_->base() + place->offset(), bytes.size(), bytes.data());
   return Status();
+}
+
+bool isScalar(const artifact::Output &output) {
+  bool isFloat = output.element_type() == artifact::ElementType::f32 ||
+                 output.element_type() == artifact::ElementType::f64;
+  return isFloat && output.bytes() == elementBytes(output.element_type());
+}
+
+const artifact::Output *Session::findOutput(const artifact::Program &program,
+                                            std::string_view name) {
+  return findNamed(program.outputs(), name);
+}
+
+double Session::readScalar(const artifact::Output &output) const {
+  const std::byte *place = arena_->base() + output.offset();
+  if (output.element_type() == artifact::ElementType::f64) {
+    double value;
+    std::memcpy(&value, place, sizeof(value));
+    return value;
+  }
+  float value;
+  std::memcpy(&value, place, sizeof(value));
+  return value;
 }
 
 std::optional<size_t> Session::findProgram(std::string_view name) const {

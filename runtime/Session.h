@@ -36,6 +36,7 @@ struct TrainOptions {
   uint64_t firstStep =
       0;           // Steps already done; the step count goes on from here.
   int logFile = 1; // Descriptor; -1 for no log.
+  int progressFile = -1;  // A terminal's descriptor; -1 for no progress bar.
   std::string lossesPath; // One line per step, for tests; empty for none.
 
   std::string runFolder; // For metrics and checkpoints; empty for none.
@@ -55,6 +56,9 @@ struct TrainReport {
   double seconds = 0;     // From before the first step to after the last.
   uint64_t samples = 0;
 };
+
+/// Whether an output is one number, of f32 or f64.
+bool isScalar(const artifact::Output &output);
 
 /// An artifact on this machine. Call in this order: load, reserve, initialise
 /// (or write all variables), then run or train, from one thread.
@@ -92,6 +96,12 @@ public:
   Status readOutput(std::string_view program, std::string_view output,
                     std::span<std::byte> bytes) const;
 
+  /// The output of a program with this name, or null.
+  static const artifact::Output *findOutput(const artifact::Program &program,
+                                            std::string_view name);
+  /// The value of an output that `isScalar`, after a run of its program.
+  double readScalar(const artifact::Output &output) const;
+
   /// Runs a program once on what its inputs hold.
   Status run(std::string_view program);
 
@@ -108,6 +118,7 @@ public:
   std::span<const cpu::CommandProfile> profile(std::string_view program) const;
 
 private:
+  friend class Evaluator;
   friend class TrainingLoop;
 
   Session(Artifact artifact, cpu::KernelLibrary library,

@@ -60,7 +60,7 @@ double rate(uint64_t samples, double seconds) {
 TrainingLoop::TrainingLoop(Session &session, const TrainOptions &options,
                            TrainReport &report)
     : session_(session), options_(options), report_(report),
-      record_(session, options) {
+      record_(session, options), progress_(options.progressFile) {
   report_ = {};
 }
 
@@ -89,7 +89,8 @@ Status TrainingLoop::prepare() {
   logEvery_ = options_.logEvery.value_or(settings_->log_every());
   for (Status (TrainingLoop::*part)() :
        {&TrainingLoop::findOutputs, &TrainingLoop::openData,
-        &TrainingLoop::countSteps, &TrainingLoop::beginRun})
+        &TrainingLoop::countSteps, &TrainingLoop::openEvaluation,
+        &TrainingLoop::beginRun})
     if (Status status = (this->*part)(); !status.ok())
       return status;
   if (options_.lossesPath.empty())
@@ -106,15 +107,8 @@ Status TrainingLoop::findOutputs() {
   for (auto [name, found] :
        {std::pair("loss", &loss_), std::pair("learning_rate", &learningRate_),
         std::pair("grad_norm", &gradientNorm_)}) {
-    if (program_->outputs())
-      for (const artifact::Output *output : *program_->outputs())
-        if (output->name()->string_view() == name)
-          *found = output;
-    if (!*found)
-      continue;
-    bool isDouble = (*found)->element_type() == artifact::ElementType::f64;
-    bool isFloat = (*found)->element_type() == artifact::ElementType::f32;
-    if (!(isDouble || isFloat) || (*found)->bytes() != (isDouble ? 8u : 4u))
+    *found = Session::findOutput(*program_, name);
+    if (*found && !isScalar(**found))
       return Status(Code::inputRejected, session_.artifact().origin() +
                                              ": output '" + name +
                                              "' is not one f32 or f64");
@@ -164,6 +158,15 @@ Status TrainingLoop::countSteps() {
   return Status();
 }
 
+Status TrainingLoop::openEvaluation() {
+  Expected<std::unique_ptr<Evaluator>> evaluator =
+      Evaluator::open(session_, seed());
+  if (!evaluator.ok())
+    return evaluator.status();
+  evaluator_ = std::move(*evaluator);
+  return Status();
+}
+
 Status TrainingLoop::beginRun() {
   Manifest position;
   position.seed = seed();
@@ -199,13 +202,14 @@ Status TrainingLoop::run() {
                                        session_.arena_->base(), report_.steps);
   if (!dataset_)
     writePositions(*program_, session_.arena_->base());
-  start_ = lastLog_ = Clock::now();
+  start_ = lastLog_ = epochStart_ = Clock::now();
   lastLogStep_ = report_.steps;
   while (report_.steps < lastStep_ && receivedSignal == 0) {
     runStep();
     if (!std::isfinite(step_.loss) ||
         !std::isfinite(step_.gradientNorm.value_or(0)))
       return stopNotFinite();
+    endStep();
     // What is saved at the end is saved there.
     if (report_.steps < lastStep_ && record_.isDue(report_.steps))
       (void)record_.save(report_.steps);
@@ -219,7 +223,7 @@ void TrainingLoop::runStep() {
     feeder_->next();
   executor_->run(*session_.team_);
   Clock::time_point end = Clock::now();
-  report_.loss = readScalar(*loss_);
+  report_.loss = session_.readScalar(*loss_);
   ++report_.steps;
   report_.samples += settings_->global_batch();
   report_.seconds = secondsBetween(start_, end);
@@ -227,18 +231,61 @@ void TrainingLoop::runStep() {
            rate(settings_->global_batch(), secondsBetween(begin, end)),
            std::nullopt, std::nullopt};
   if (learningRate_)
-    step_.learningRate = readScalar(*learningRate_);
+    step_.learningRate = session_.readScalar(*learningRate_);
   if (gradientNorm_)
-    step_.gradientNorm = readScalar(*gradientNorm_);
+    step_.gradientNorm = session_.readScalar(*gradientNorm_);
   if (lossesFile_ >= 0)
     (void)writeText(lossesFile_,
                     formatLossLine(line_, report_.steps, report_.loss));
   record_.add(step_);
   if (report_.steps == 1 || (logEvery_ && report_.steps % logEvery_ == 0))
     logStep(end);
+  progress_.show(report_.steps, lastStep_, report_.loss);
+}
+
+/// Before a checkpoint of this step is saved: what is measured after the step
+/// is in the metrics by then, and not missed by who goes on from there.
+void TrainingLoop::endStep() {
+  bool isLast = report_.steps == lastStep_;
+  uint64_t samples = report_.steps * order_.globalBatch;
+  bool endsEpoch =
+      dataset_ && samples / order_.samples !=
+                      (samples - order_.globalBatch) / order_.samples;
+  if (evaluator_) {
+    uint64_t every = evaluator_->every();
+    if (isLast || (every ? report_.steps % every == 0 : endsEpoch))
+      evaluate();
+  }
+  if (!endsEpoch)
+    return;
+  Clock::time_point now = Clock::now();
+  // The accuracy is of this epoch's end or it is not told.
+  bool isMeasured = evaluation_ && evaluation_->step == report_.steps;
+  log(formatEpochLine(line_, device(), samples / order_.samples,
+                      secondsBetween(epochStart_, now),
+                      isMeasured ? evaluation_->accuracy : std::nullopt));
+  epochStart_ = now;
+}
+
+void TrainingLoop::evaluate() {
+  evaluation_ = evaluator_->run(report_.steps);
+  record_.add(*evaluation_);
+  log(formatEvaluationLine(line_, device(), *evaluation_));
+}
+
+DeviceName TrainingLoop::device() const {
+  return {session_.index().target()->device()->string_view(),
+          session_.index().device_programs()->size()};
+}
+
+void TrainingLoop::log(std::string_view line) {
+  progress_.clear();
+  if (options_.logFile >= 0)
+    (void)writeText(options_.logFile, line);
 }
 
 Status TrainingLoop::stopNotFinite() {
+  progress_.clear();
   std::vector<uint64_t> samples;
   if (dataset_)
     for (uint64_t i = 0; i < order_.globalBatch; ++i)
@@ -254,6 +301,7 @@ Status TrainingLoop::stopNotFinite() {
 }
 
 Status TrainingLoop::finish() {
+  progress_.clear();
   bool isSaved = record_.isSaved(report_.steps) ||
                  (record_.savesCheckpoints() && record_.save(report_.steps));
   if (report_.steps < lastStep_) {
@@ -270,28 +318,11 @@ Status TrainingLoop::finish() {
   return Status();
 }
 
-double TrainingLoop::readScalar(const artifact::Output &output) const {
-  const std::byte *place = session_.arena_->base() + output.offset();
-  if (output.element_type() == artifact::ElementType::f64) {
-    double value;
-    std::memcpy(&value, place, sizeof(value));
-    return value;
-  }
-  float value;
-  std::memcpy(&value, place, sizeof(value));
-  return value;
-}
-
 void TrainingLoop::logStep(Clock::time_point now) {
   uint64_t samples = (report_.steps - lastLogStep_) * settings_->global_batch();
-  TrainRecord record{session_.index().target()->device()->string_view(),
-                     session_.index().device_programs()->size(),
-                     report_.steps,
-                     report_.loss,
-                     rate(samples, secondsBetween(lastLog_, now)),
-                     rate(report_.samples, report_.seconds)};
-  if (options_.logFile >= 0)
-    (void)writeText(options_.logFile, formatTrainLine(line_, record));
+  log(formatTrainLine(line_, {device(), report_.steps, report_.loss,
+                              rate(samples, secondsBetween(lastLog_, now)),
+                              rate(report_.samples, report_.seconds)}));
   lastLog_ = now;
   lastLogStep_ = report_.steps;
 }

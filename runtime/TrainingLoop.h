@@ -2,8 +2,11 @@
 #ifndef KILN_RUNTIME_TRAININGLOOP_H
 #define KILN_RUNTIME_TRAININGLOOP_H
 
+#include "runtime/Evaluator.h"
 #include "runtime/RunRecord.h"
 #include "runtime/data/Feeder.h"
+#include "runtime/metrics/ProgressBar.h"
+#include "runtime/metrics/TrainLog.h"
 
 #include <array>
 #include <chrono>
@@ -31,9 +34,13 @@ private:
   Status openData();
   Status countSteps();
   uint64_t seed() const;
+  Status openEvaluation();
   Status beginRun();
   void runStep();
-  double readScalar(const artifact::Output &output) const;
+  void endStep();
+  void evaluate();
+  DeviceName device() const;
+  void log(std::string_view line);
   void logStep(Clock::time_point now);
   Status stopNotFinite();
   Status finish();
@@ -52,13 +59,16 @@ private:
   SampleOrder order_{};
   std::unique_ptr<Feeder> feeder_;
   RunRecord record_;
-  StepRecord step_{}; // What the last step came to.
+  StepRecord step_{};                          // What the last step came to.
+  std::unique_ptr<Evaluator> evaluator_;       // Null for no evaluation.
+  std::optional<EvaluationRecord> evaluation_; // The last one.
+  ProgressBar progress_;
   int lossesFile_ = -1;
   uint64_t lastStep_ = 0;
   uint64_t logEvery_ = 0;
 
   std::array<char, 256> line_;
-  Clock::time_point start_, lastLog_;
+  Clock::time_point start_, lastLog_, epochStart_;
   uint64_t lastLogStep_ = 0;
 };
 

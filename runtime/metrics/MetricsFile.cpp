@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/metrics/MetricsFile.h"
+#include "runtime/metrics/LineWriter.h"
 #include "runtime/metrics/TrainLog.h"
 
 #include <cerrno>
 #include <charconv>
 #include <cinttypes>
 #include <cmath>
-#include <cstdarg>
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
@@ -19,35 +19,13 @@ namespace {
 
 constexpr std::string_view opening = "{\"step\": ";
 
-/// Puts text together in a buffer of fixed size; what does not fit is left out.
-class LineWriter {
-public:
-  explicit LineWriter(std::span<char> buffer) : buffer_(buffer) {}
-
-  __attribute__((format(printf, 2, 3))) void print(const char *format, ...) {
-    va_list values;
-    va_start(values, format);
-    int wanted = std::vsnprintf(buffer_.data() + used_, buffer_.size() - used_,
-                                format, values);
-    va_end(values);
-    if (wanted > 0)
-      used_ =
-          std::min(used_ + static_cast<size_t>(wanted), buffer_.size() - 1);
-  }
-
-  void number(const char *name, double value) {
-    if (std::isfinite(value))
-      print(", \"%s\": %.17g", name, value);
-    else
-      print(", \"%s\": null", name);
-  }
-
-  std::string_view text() const { return {buffer_.data(), used_}; }
-
-private:
-  std::span<char> buffer_;
-  size_t used_ = 0;
-};
+/// A number that JSON may not have.
+void printNumber(LineWriter &line, const char *name, double value) {
+  if (std::isfinite(value))
+    line.print(", \"%s\": %.17g", name, value);
+  else
+    line.print(", \"%s\": null", name);
+}
 
 /// The step of a whole line; nothing for anything else.
 std::optional<uint64_t> stepOf(std::string_view line) {
@@ -78,13 +56,13 @@ uint64_t keptBytes(const std::string &path, uint64_t step) {
 std::string_view formatStep(std::span<char> buffer, const StepRecord &record) {
   LineWriter line(buffer);
   line.print("%s%" PRIu64, opening.data(), record.step);
-  line.number("loss", record.loss);
+  printNumber(line, "loss", record.loss);
   line.print(", \"loss_hex\": \"%a\"", record.loss);
-  line.number("samples_per_s", record.samplesPerSecond);
+  printNumber(line, "samples_per_s", record.samplesPerSecond);
   if (record.learningRate)
-    line.number("learning_rate", *record.learningRate);
+    printNumber(line, "learning_rate", *record.learningRate);
   if (record.gradientNorm)
-    line.number("grad_norm", *record.gradientNorm);
+    printNumber(line, "grad_norm", *record.gradientNorm);
   line.print("}\n");
   return line.text();
 }
@@ -93,10 +71,10 @@ std::string_view formatEvaluation(std::span<char> buffer,
                                   const EvaluationRecord &record) {
   LineWriter line(buffer);
   line.print("%s%" PRIu64, opening.data(), record.step);
-  line.number("eval_loss", record.loss);
+  printNumber(line, "eval_loss", record.loss);
   line.print(", \"eval_loss_hex\": \"%a\"", record.loss);
   if (record.accuracy)
-    line.number("eval_accuracy", *record.accuracy);
+    printNumber(line, "eval_accuracy", *record.accuracy);
   line.print("}\n");
   return line.text();
 }

@@ -2,7 +2,7 @@
 #ifndef KILN_RUNTIME_METRICS_TRAINLOG_H
 #define KILN_RUNTIME_METRICS_TRAINLOG_H
 
-#include "runtime/Status.h"
+#include "runtime/metrics/MetricsFile.h"
 
 #include <cstdint>
 #include <span>
@@ -10,10 +10,15 @@
 
 namespace kiln {
 
+/// "cpu:8": the kind of device and how many.
+struct DeviceName {
+  std::string_view kind;
+  uint64_t count;
+};
+
 /// What one line of the training log says.
 struct TrainRecord {
-  std::string_view device; // Kind of device: cpu, cuda.
-  uint64_t devices;
+  DeviceName device;
   uint64_t step;
   double loss;
   double rate;       // Samples per second since the last line.
@@ -24,6 +29,15 @@ struct TrainRecord {
 /// is used. Allocates nothing.
 std::string_view formatTrainLine(std::span<char> buffer,
                                  const TrainRecord &record);
+
+std::string_view formatEvaluationLine(std::span<char> buffer, DeviceName device,
+                                      const EvaluationRecord &record);
+
+/// At the end of an epoch, counted from 1; with the accuracy of an evaluation
+/// that was made there.
+std::string_view formatEpochLine(std::span<char> buffer, DeviceName device,
+                                 uint64_t epoch, double seconds,
+                                 std::optional<double> accuracy);
 
 /// One line of a file of losses: step, loss with 17 digits, loss in
 /// hexadecimal.

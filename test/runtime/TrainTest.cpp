@@ -54,11 +54,11 @@ static TrainResult train(const IndexT &index, TrainOptions options = {},
 TEST(TrainLog, FormatsTheLine) {
   char buffer[256];
   EXPECT_EQ(
-      formatTrainLine(buffer, {"cpu", 1, 100, 9.484375, 4979.03, 4979.03}),
+      formatTrainLine(buffer, {{"cpu", 1}, 100, 9.484375, 4979.03, 4979.03}),
       "| Train Device=cpu:1, Step=100, Loss=9.48438, Rate=4979.03 "
       "samples/sec, GlobalRate=4979.03 samples/sec\n");
   char small[10];
-  EXPECT_EQ(formatTrainLine(small, {"cpu", 1, 1, 1, 1, 1}).size(), 9u);
+  EXPECT_EQ(formatTrainLine(small, {{"cpu", 1}, 1, 1, 1, 1}).size(), 9u);
 }
 
 TEST(TrainLog, LossLinesKeepEveryBit) {

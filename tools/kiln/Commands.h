@@ -40,6 +40,7 @@ struct RunOptions {
 int runCompileCommand(const CompileOptions &options);
 int runTrainCommand(const CompileOptions &options, const RunOptions &run);
 int runRunCommand(const RunOptions &options);
+int runSession(Session &session, const RunOptions &options);
 int runInspectCommand(const std::string &artifact, bool isJson);
 int runCacheCommand(const std::string &action);
 int runCheckpointCommand(const std::string &action,
@@ -47,6 +48,10 @@ int runCheckpointCommand(const std::string &action,
                          const std::string &output);
 int runDoctorCommand();
 int runHelpCommand(const std::string &topic);
+
+/// Nothing, with a message and an exit code, if the artifact cannot be run.
+std::optional<Session> loadSession(const std::string &artifact,
+                                   const RunOptions &options, int &code);
 
 /// Whether a path is the folder of a checkpoint.
 bool isCheckpoint(const std::string &path);

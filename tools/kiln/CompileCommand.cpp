@@ -175,6 +175,7 @@ int runCompileCommand(const CompileOptions &options) {
       return reportIo(options.output, error);
     return compilation.report(options.output);
   }
+  SignalGuard guard; // Before there is anything to leave behind.
   // Beside the output, so that publishing it is a rename.
   fs::path parent = output.parent_path();
   ScratchFolder scratch(parent.empty() ? "." : parent);
@@ -185,33 +186,49 @@ int runCompileCommand(const CompileOptions &options) {
     return code;
   if (int code = compilation.report(compiled))
     return code;
+  if (int signal = SignalGuard::received())
+    return 128 + signal;
   if (std::rename(compiled.c_str(), options.output.c_str()) != 0)
     return reportIo(options.output, errno);
   return 0;
+}
+
+/// The session for a config. The artifact does not outlive this function: its
+/// bytes are in memory, so that nothing is left behind when training is killed.
+static std::optional<Session> compileAndLoad(Compilation &compilation,
+                                             const RunOptions &run, int &code) {
+  SignalGuard guard; // Before there is anything to leave behind.
+  std::optional<ScratchFolder> scratch;
+  std::string artifact = compilation.cached();
+  if (artifact.empty()) {
+    std::error_code error;
+    fs::path temporary = fs::temp_directory_path(error);
+    scratch.emplace(error ? fs::path(".") : temporary);
+    if (scratch->error) {
+      code = reportIo(temporary.string(), scratch->error);
+      return std::nullopt;
+    }
+    artifact = (scratch->path / "artifact.kiln").string();
+    if ((code = compilation.compile(artifact)))
+      return std::nullopt;
+  }
+  if ((code = compilation.report(artifact)))
+    return std::nullopt;
+  std::optional<Session> session = loadSession(artifact, run, code);
+  if (int signal = SignalGuard::received()) {
+    code = 128 + signal;
+    return std::nullopt;
+  }
+  return session;
 }
 
 int runTrainCommand(const CompileOptions &options, const RunOptions &run) {
   Compilation compilation(options);
   if (int code = compilation.prepare())
     return code;
-  RunOptions found = run;
-  found.artifact = compilation.cached();
-  if (!found.artifact.empty()) {
-    if (int code = compilation.report(found.artifact))
-      return code;
-    return runRunCommand(found);
-  }
-  std::error_code error;
-  fs::path temporary = fs::temp_directory_path(error);
-  ScratchFolder scratch(error ? fs::path(".") : temporary);
-  if (scratch.error)
-    return reportIo(temporary.string(), scratch.error);
-  found.artifact = (scratch.path / "artifact.kiln").string();
-  if (int code = compilation.compile(found.artifact))
-    return code;
-  if (int code = compilation.report(found.artifact))
-    return code;
-  return runRunCommand(found);
+  int code = 0;
+  std::optional<Session> session = compileAndLoad(compilation, run, code);
+  return session ? runSession(*session, run) : code;
 }
 
 } // namespace kiln

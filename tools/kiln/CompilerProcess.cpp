@@ -4,6 +4,7 @@
 #include "compiler/CompilerLibrary.h"
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -30,32 +31,15 @@ void stopChild(int signal) {
     kill(runningChild, SIGKILL);
 }
 
-/// While it lives, signals that would end this process end the child instead.
-class ChildGuard {
-public:
-  ChildGuard() {
-    receivedSignal = 0;
-    struct sigaction action = {};
-    action.sa_handler = stopChild;
-    for (size_t i = 0; i < std::size(signals); ++i)
-      sigaction(signals[i], &action, &previous[i]);
-  }
-  ~ChildGuard() {
-    runningChild = 0;
-    restore();
-  }
-  ChildGuard(const ChildGuard &) = delete;
+constexpr int guardedSignals[] = {SIGINT, SIGTERM, SIGHUP};
+struct sigaction unguarded[std::size(guardedSignals)];
+int guards = 0;
 
-  /// Signals do again what they did before.
-  void restore() {
-    for (size_t i = 0; i < std::size(signals); ++i)
-      sigaction(signals[i], &previous[i], nullptr);
-  }
-
-private:
-  static constexpr int signals[] = {SIGINT, SIGTERM, SIGHUP};
-  struct sigaction previous[std::size(signals)];
-};
+/// Signals do again what they did before any guard.
+void restoreSignals() {
+  for (size_t i = 0; i < std::size(guardedSignals); ++i)
+    sigaction(guardedSignals[i], &unguarded[i], nullptr);
+}
 
 using CompileFunction = int (*)(const KilnCompileRequest *);
 
@@ -87,10 +71,31 @@ int callCompiler(const std::string &library, const CompileOptions &options,
   return compile(&request);
 }
 
+/// Waits for the compiler; on a terminal, shows that it is at work.
+int waitForChild(pid_t child) {
+  bool isShown = isatty(STDERR_FILENO);
+  auto start = std::chrono::steady_clock::now();
+  int status = 0;
+  while (true) {
+    pid_t ended = waitpid(child, &status, isShown ? WNOHANG : 0);
+    if (ended == child || (ended < 0 && errno != EINTR))
+      break;
+    if (!isShown)
+      continue;
+    std::chrono::duration<double> time =
+        std::chrono::steady_clock::now() - start;
+    fprintf(stderr, "\r\x1b[KCompiling, %.1f s", time.count());
+    usleep(100'000);
+  }
+  if (isShown)
+    fputs("\r\x1b[K", stderr);
+  return status;
+}
+
 /// Runs a function in a child. Returns what waitpid says, or -1 if there was no
 /// child.
 int runInChild(const std::function<int()> &function) {
-  ChildGuard guard;
+  SignalGuard guard;
   fflush(nullptr);
   pid_t parent = getpid();
   // A signal between the fork and the note of the child's number would be lost.
@@ -101,7 +106,7 @@ int runInChild(const std::function<int()> &function) {
   if (child == 0) {
     // If the command is killed outright, the child must not go on alone.
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    guard.restore();
+    restoreSignals();
     sigprocmask(SIG_SETMASK, &before, nullptr);
     if (getppid() != parent)
       _exit(1);
@@ -116,13 +121,28 @@ int runInChild(const std::function<int()> &function) {
     printError(std::string("cannot start the compiler: ") + strerror(errno));
     return -1;
   }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR)
-    ;
+  int status = waitForChild(child);
+  runningChild = 0;
   return status;
 }
 
 } // namespace
+
+SignalGuard::SignalGuard() {
+  if (guards++ > 0)
+    return;
+  struct sigaction action = {};
+  action.sa_handler = stopChild;
+  for (size_t i = 0; i < std::size(guardedSignals); ++i)
+    sigaction(guardedSignals[i], &action, &unguarded[i]);
+}
+
+SignalGuard::~SignalGuard() {
+  if (--guards == 0)
+    restoreSignals();
+}
+
+int SignalGuard::received() { return receivedSignal; }
 
 std::string findCompilerLibrary() {
   namespace fs = std::filesystem;
@@ -141,12 +161,14 @@ std::string findCompilerLibrary() {
 
 int compileInChild(const std::string &library, const CompileOptions &options,
                    const std::string &output) {
-  int status =
-      runInChild([&] { return callCompiler(library, options, output); });
+  SignalGuard guard;
+  int status = SignalGuard::received() ? 0 : runInChild([&] {
+    return callCompiler(library, options, output);
+  });
   if (status == -1)
     return 1;
-  if (receivedSignal)
-    return 128 + receivedSignal;
+  if (int signal = SignalGuard::received())
+    return 128 + signal;
   if (!WIFSIGNALED(status))
     return WEXITSTATUS(status);
   int signal = WTERMSIG(status);

@@ -8,6 +8,18 @@
 
 namespace kiln {
 
+/// While one lives, SIGINT, SIGTERM and SIGHUP end the compiler if it runs, and
+/// are noted; whoever holds the guard then ends, and removes what it has made.
+class SignalGuard {
+public:
+  SignalGuard();
+  ~SignalGuard();
+  SignalGuard(const SignalGuard &) = delete;
+
+  /// The last signal; 0 for none.
+  static int received();
+};
+
 /// Path of libKilnCompiler.so: $KILN_COMPILER_LIBRARY, or beside the command;
 /// empty when there is none.
 std::string findCompilerLibrary();

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <unistd.h>
 
 namespace kiln {
 
@@ -94,22 +95,36 @@ int fail(const Status &status) {
 
 } // namespace
 
-int runRunCommand(const RunOptions &options) {
+std::optional<Session> loadSession(const std::string &artifact,
+                                   const RunOptions &options, int &code) {
   SessionOptions sessionOptions;
   sessionOptions.isProfiled = options.isProfiled;
-  Expected<Session> session = Session::load(options.artifact, sessionOptions);
-  if (!session.ok())
-    return fail(session.status());
-  if (!session->index().training()) {
-    printError(options.artifact + ": holds no training program");
-    return static_cast<int>(Code::inputRejected);
+  Expected<Session> session = Session::load(artifact, sessionOptions);
+  if (!session.ok()) {
+    code = fail(session.status());
+    return std::nullopt;
   }
+  if (!session->index().training()) {
+    code = fail(
+        Status(Code::inputRejected, artifact + ": holds no training program"));
+    return std::nullopt;
+  }
+  return std::move(*session);
+}
+
+int runRunCommand(const RunOptions &options) {
+  int code = 0;
+  std::optional<Session> session = loadSession(options.artifact, options, code);
+  return session ? runSession(*session, options) : code;
+}
+
+int runSession(Session &session, const RunOptions &options) {
   Expected<Roofline> roofline = Roofline{0, 0};
   if (options.isProfiled)
-    roofline = findRoofline(options, session->workers());
+    roofline = findRoofline(options, session.workers());
   if (!roofline.ok())
     return fail(roofline.status());
-  if (Status status = session->reserve(); !status.ok())
+  if (Status status = session.reserve(); !status.ok())
     return fail(status);
 
   TrainOptions train;
@@ -118,9 +133,10 @@ int runRunCommand(const RunOptions &options) {
   train.runFolder = options.runFolder;
   train.resume = options.resume;
   train.isInitialising = true;
+  train.progressFile = ::isatty(STDERR_FILENO) ? STDERR_FILENO : -1;
   TrainReport report;
   fflush(stdout);
-  Status status = session->train(train, &report);
+  Status status = session.train(train, &report);
   uint64_t steps = report.steps - report.firstStep;
   if (steps > 0)
     printf("Trained %llu steps in %.2f s, %.2f samples/sec, last loss %.6g\n",
@@ -128,7 +144,7 @@ int runRunCommand(const RunOptions &options) {
            double(report.samples) / std::max(report.seconds, 1e-9),
            report.loss);
   if (options.isProfiled)
-    printProfile(*session, steps, *roofline);
+    printProfile(session, steps, *roofline);
   fflush(stdout);
   return status.ok() ? 0 : fail(status);
 }

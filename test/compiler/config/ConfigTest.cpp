@@ -216,7 +216,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"log: {every: 20}", "checkpoint: {each: 100}",
                   "unknown key 'checkpoint.each'"},
         BadConfig{"seed: 0", "init: ''",
-                  "training.init: found '', wanted the path of a file"},
+                  "training.init: found the quoted text '', wanted the path of"},
         BadConfig{"log: {every: 20}", "steps: 20",
                   "unknown key 'steps' (did you mean 'training.steps'?)"},
         BadConfig{"log: {every: 20}", "zzzzzz: 20", "unknown key 'zzzzzz'"},
