@@ -23,11 +23,21 @@ Model findModel(ModelKind kind) {
 
 PublicNames publicNames(const ModelConfig &config) {
   switch (config.kind) {
+  case ModelKind::Bert:
+    return bertNames(config);
   case ModelKind::Gpt:
     return gptNames(config);
-  default:
+  case ModelKind::Resnet: { // As in torchvision.
+    PublicNames names;
+    names.ignored = {"num_batches_tracked"};
+    return names;
+  }
+  case ModelKind::Classifier:
+  case ModelKind::Mlp:
+  case ModelKind::File:
     return {};
   }
+  return {};
 }
 
 } // namespace kiln

@@ -30,8 +30,11 @@ struct PublicNames {
   std::vector<std::string> ignored;
   /// Second names of variables: (name, variable).
   std::vector<std::pair<std::string, std::string>> aliases;
+  /// Last parts of names that some files have otherwise: (theirs, ours).
+  std::vector<std::pair<std::string, std::string>> renamed;
 };
 
+PublicNames bertNames(const ModelConfig &);
 PublicNames gptNames(const ModelConfig &);
 
 PublicNames publicNames(const ModelConfig &);

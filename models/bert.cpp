@@ -83,4 +83,19 @@ void bert(ModelBuilder &m, const ModelConfig &config) {
   m.countCorrect(logits, labels);
 }
 
+/// As in Hugging Face's BertForPreTraining. The first public files call scale
+/// and shift of a norm as TensorFlow did.
+PublicNames bertNames(const ModelConfig &) {
+  PublicNames names;
+  names.prefix = "bert.";
+  names.bare = {"cls."};
+  names.ignored = {"position_ids"};
+  names.aliases = {{"cls.predictions.decoder.weight",
+                    "bert.embeddings.word_embeddings.weight"},
+                   {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+  names.renamed = {{"LayerNorm.gamma", "LayerNorm.weight"},
+                   {"LayerNorm.beta", "LayerNorm.bias"}};
+  return names;
+}
+
 } // namespace kiln

@@ -280,12 +280,15 @@ void IndexWriter::addPublicNames() {
   index.public_names->prefix = names.prefix;
   index.public_names->bare = names.bare;
   index.public_names->ignored = names.ignored;
-  for (const auto &[name, variable] : names.aliases) {
-    auto alias = std::make_unique<artifact::AliasT>();
-    alias->name = name;
-    alias->variable = variable;
-    index.public_names->aliases.push_back(std::move(alias));
-  }
+  for (auto [from, to] :
+       {std::pair(&names.aliases, &index.public_names->aliases),
+        std::pair(&names.renamed, &index.public_names->renamed)})
+    for (const auto &[name, variable] : *from) {
+      auto alias = std::make_unique<artifact::AliasT>();
+      alias->name = name;
+      alias->variable = variable;
+      to->push_back(std::move(alias));
+    }
 }
 
 flatbuffers::DetachedBuffer IndexWriter::write() {

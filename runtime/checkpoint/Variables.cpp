@@ -80,11 +80,18 @@ public:
   explicit PublicNaming(const artifact::Index &index)
       : names_(index.public_names()) {}
 
-  /// The name without the prefix that it may have or lack.
+  /// The name without the prefix that it may have or lack, and with its last
+  /// part as this model has it.
   std::string normalise(std::string_view name) const {
-    std::string_view prefix = this->prefix();
-    return std::string(name.starts_with(prefix) ? name.substr(prefix.size())
-                                                : name);
+    if (name.starts_with(prefix()))
+      name.remove_prefix(prefix().size());
+    if (names_ && names_->renamed())
+      for (const artifact::Alias *renamed : *names_->renamed())
+        if (endsWithPart(name, renamed->name()->string_view())) {
+          name.remove_suffix(renamed->name()->size());
+          return std::string(name) + renamed->variable()->str();
+        }
+    return std::string(name);
   }
 
   std::string publicName(const std::string &variable) const {
@@ -105,13 +112,18 @@ public:
   bool isIgnored(std::string_view name) const {
     if (names_ && names_->ignored())
       for (const flatbuffers::String *ignored : *names_->ignored())
-        if (name == ignored->string_view() ||
-            name.ends_with("." + ignored->str()))
+        if (endsWithPart(name, ignored->string_view()))
           return true;
     return false;
   }
 
 private:
+  /// "a.b.c" ends with "b.c", but "a.xb.c" does not.
+  static bool endsWithPart(std::string_view name, std::string_view part) {
+    return name.ends_with(part) && (name.size() == part.size() ||
+                                    name[name.size() - part.size() - 1] == '.');
+  }
+
   std::string_view prefix() const {
     return names_ && names_->prefix() ? names_->prefix()->string_view() : "";
   }

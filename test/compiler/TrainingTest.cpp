@@ -189,6 +189,46 @@ INSTANTIATE_TEST_SUITE_P(Models, Training,
                            return info.param.name;
                          });
 
+/// The bytes of all variables.
+std::string snapshot(const Session &session) {
+  std::string bytes;
+  for (const artifact::Variable *variable : *session.index().variables()) {
+    std::span<const std::byte> value = session.bytesOf(*variable);
+    bytes.append(reinterpret_cast<const char *>(value.data()), value.size());
+  }
+  return bytes;
+}
+
+// The update of a step that has gone wrong would spoil the weights for good.
+TEST(NotFinite, StepChangesNoVariable) {
+  Data data;
+  TemporaryFolder folder;
+  for (const char *optimizer :
+       {"{kind: sgd, momentum: 0.9, learning_rate: 1e30}",
+        "{kind: adam, learning_rate: 1e30}"}) {
+    compile(kGpt + data.tokens(),
+            {std::string("training.optimizer=") + optimizer,
+             "training.clip_norm=0", "training.micro_batch=3"},
+            folder.file("model.kiln"));
+    Expected<Session> session = Session::load(folder.file("model.kiln"));
+    ASSERT_TRUE(session.ok() && session->reserve().ok() &&
+                session->initialise(0).ok());
+    TrainOptions options;
+    options.logFile = -1;
+    options.steps = 1;
+    std::string before;
+    Status status = session->train(options);
+    while (status.ok() && *options.steps < 10) {
+      before = snapshot(*session);
+      options.firstStep = (*options.steps)++;
+      status = session->train(options);
+    }
+    EXPECT_EQ(status.exitCode(), 8) << optimizer;
+    EXPECT_FALSE(before.empty());
+    EXPECT_EQ(snapshot(*session), before) << optimizer;
+  }
+}
+
 /// Runs the command with a cache of its own; returns its exit code.
 int runCommand(const TemporaryFolder &folder, const std::string &arguments) {
   std::string command = "XDG_CACHE_HOME=" + folder.file("cache") + " " +
@@ -250,9 +290,11 @@ TEST(Composition, TrainsThroughTheCommand) {
          "  optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}}\n"
       << data.images();
   std::string fast = folder.file("fast"), reference = folder.file("reference");
-  ASSERT_EQ(runCommand(folder, "train " + config + " --losses " + fast), 0);
-  ASSERT_EQ(runCommand(folder, "train " + config + " --reference --losses " +
-                                   reference),
+  ASSERT_EQ(runCommand(folder,
+                       "train --no-run-folder " + config + " --losses " + fast),
+            0);
+  ASSERT_EQ(runCommand(folder, "train --no-run-folder " + config +
+                                   " --reference --losses " + reference),
             0);
   std::vector<double> losses = readLosses(fast);
   ASSERT_EQ(losses.size(), 60u);

@@ -99,12 +99,15 @@ static bool stepsAllocateNothing() {
   TemporaryFile text(std::string(2000, 'x')), losses;
   artifact::IndexT index = sampleTraining(text.path(), 8, 8);
   index.training->log_every = 1;
+  addEvaluation(index, text.path(), 4, 1);
   SessionOptions options;
   options.isProfiled = true;
   Session session =
       openSession(index, compileKernels(sampleKernels()), options);
   TrainOptions train;
   train.lossesPath = losses.path();
+  TemporaryFolder run; // Metrics too are written in every step.
+  train.runFolder = run / "run";
   train.steps = 12;
   counted = 0;
   if (!session.initialise(0).ok() || !session.train(train).ok())

@@ -301,6 +301,57 @@ TEST_F(RunTest, ASignalSavesAndTellsSo) {
   EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0, run.report.steps}));
 }
 
+TEST_F(RunTest, EvaluatesOnDataHeldOut) {
+  std::string text; // 10 samples of 8; three batches, the last of two.
+  for (int i = 0; i < 81; ++i)
+    text += static_cast<char>('a' + i % 3);
+  writeFile(folder / "held-out", text);
+  double total = 0, correct = 0;
+  for (int i = 1; i < 81; ++i) {
+    total += text[i];
+    correct += text[i] == 'a';
+  }
+  addEvaluation(index, folder / "held-out", 4, 4);
+  Result run = train();
+  ASSERT_TRUE(run.status.ok()) << run.status.message();
+  std::vector<Json> lines;
+  for (const Json &line : metrics())
+    if (line.contains("eval_loss"))
+      lines.push_back(line);
+  ASSERT_EQ(lines.size(), 3u); // 4, 8 and the last, 10.
+  EXPECT_EQ(lines[2]["step"], 10);
+  EXPECT_EQ(lines[0]["eval_loss"], total / 80 + 1);
+  EXPECT_EQ(lines[0]["eval_accuracy"], correct / 80);
+  char line[128];
+  std::snprintf(line, sizeof(line),
+                "| Eval Device=cpu:1, Step=4, Loss=%.6g, Accuracy=%.6g\n",
+                total / 80 + 1, correct / 80);
+  EXPECT_NE(run.log.find(line), std::string::npos) << run.log;
+  // Going on from a checkpoint neither loses an evaluation nor repeats one.
+  std::string whole = readFile(folder / "run/metrics.jsonl");
+  options.resume = folder / "run/checkpoints/step-000008";
+  ASSERT_TRUE(train().status.ok());
+  EXPECT_EQ(metrics().size(), 13u);
+}
+
+TEST_F(RunTest, TellsEpochs) {
+  index.training->steps = 0;
+  index.training->epochs = 2; // Of 124 samples: 31 batches of 8.
+  addEvaluation(index, folder / "text", 3, 0);
+  Result run = train();
+  ASSERT_TRUE(run.status.ok()) << run.status.message();
+  for (const char *part : {"| Eval Device=cpu:1, Step=16, ",
+                           "| Epoch Device=cpu:1, Epoch=1, Time=",
+                           "| Eval Device=cpu:1, Step=31, ",
+                           "| Epoch Device=cpu:1, Epoch=2, Time="})
+    EXPECT_NE(run.log.find(part), std::string::npos) << run.log;
+  EXPECT_NE(run.log.find("Accuracy=", run.log.find("Epoch=1")),
+            std::string::npos);
+  index.programs.pop_back();
+  options.resume = "none";
+  EXPECT_EQ(train().status.exitCode(), 4);
+}
+
 TEST(RunFolder, BelongsToOneProcess) {
   TemporaryFolder folder;
   Expected<RunFolder> first = RunFolder::open(folder / "run");

@@ -247,6 +247,14 @@ void sample_update(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   loss[0] = lacks * lacks;
   weight[0] += 0.25f * lacks;
 }
+void sample_evaluate(void *const *b, int64_t begin, int64_t end, int64_t worker) {
+  const int32_t *labels = b[0]; float *outputs = b[1];
+  float total = 0, count = 0, correct = 0;
+  for (int64_t i = 0; i < ((int32_t *)b[2])[0] * sequence; ++i)
+    if (labels[i] >= 0) total += labels[i], count += 1, correct += labels[i] == 'a';
+  outputs[0] = total; outputs[1] = count; outputs[2] = 2 * count; outputs[3] = 2 * count;
+  outputs[4] = correct; outputs[5] = count;
+}
 )";
 }
 
@@ -289,6 +297,31 @@ IndexT sampleTraining(const std::string &dataPath, uint64_t globalBatch,
   index.training->seed = 7;
   index.training->log_every = 5;
   return index;
+}
+
+void addEvaluation(IndexT &index, const std::string &path, uint64_t samples,
+                   uint64_t every) {
+  index.evaluation = std::make_unique<EvaluationT>();
+  index.evaluation->path = path;
+  index.evaluation->every = every;
+  uint64_t offset = index.arena_bytes;
+  index.arena_bytes += 4096;
+  index.live_bytes = index.memory[0]->bytes = index.arena_bytes;
+  // The kernel has no other way to learn how many samples there are.
+  addVariable(index, "evaluate.samples", ElementType::i32, {}, offset,
+              InitKind::constant, static_cast<double>(samples));
+  ProgramT &evaluate = addProgram(index, "evaluate");
+  auto sequence = static_cast<int64_t>(index.data->sequence);
+  for (auto [name, place] :
+       {std::pair("tokens", offset + 1024), std::pair("labels", offset + 2048)})
+    addInput(evaluate, name, ElementType::i32, samples, {sequence}, place,
+             place);
+  const char *names[] = {"total.0", "count.0", "total.1",
+                         "count.1", "correct", "answered"};
+  for (uint64_t i = 0; i < std::size(names); ++i)
+    addOutput(evaluate, names[i], ElementType::f32, {}, offset + 64 + 4 * i);
+  addLaunch(evaluate, addKernel(index, {{"sample_evaluate", 1}}),
+            {Place(offset + 2048, 0), Place(offset + 64, 0), Place(offset, 0)});
 }
 
 } // namespace kiln::test

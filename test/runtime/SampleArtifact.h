@@ -90,6 +90,11 @@ Session openSession(const artifact::IndexT &index,
 
 /// Kernels for the model below.
 std::string sampleKernels();
+/// Adds a program that evaluates on the text at a path, by batches of
+/// `samples` (at most 4): the loss is the mean of all labels and of 1, an
+/// answer is correct if its label is 'a'. `every` is as in the config.
+void addEvaluation(artifact::IndexT &index, const std::string &path,
+                   uint64_t samples, uint64_t every);
 /// A program that trains on tokens: `weight` moves towards the mean of the
 /// labels, in two micro-batches, and the loss is the square of what it lacks.
 artifact::IndexT sampleTraining(const std::string &dataPath,

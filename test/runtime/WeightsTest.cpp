@@ -31,6 +31,10 @@ protected:
     alias->name = "lm_head.weight";
     alias->variable = "wte.weight";
     index.public_names->aliases.push_back(std::move(alias));
+    auto renamed = std::make_unique<AliasT>();
+    renamed->name = "beta";
+    renamed->variable = "bias";
+    index.public_names->renamed.push_back(std::move(renamed));
   }
 
   template <typename Element>
@@ -89,6 +93,14 @@ TEST_F(WeightsTest, TakesNarrowAndWideTypes) {
   EXPECT_EQ(table[0], 1);
   EXPECT_EQ(table[1], -2);
   EXPECT_EQ(bias, 0.25);
+}
+
+TEST_F(WeightsTest, TakesTheOtherNameOfALastPart) {
+  add<float>("wte.weight", "F32", {1, 2});
+  add<float>("transformer.ln_f.beta", "F32", {3});
+  Status status = read();
+  EXPECT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(bias, 3);
 }
 
 TEST_F(WeightsTest, AnAliasAgreesOrStandsIn) {

@@ -116,6 +116,9 @@ int runInChild(const std::function<int()> &function) {
     _exit(code);
   }
   runningChild = child;
+  // One that came before there was a child to stop.
+  if (receivedSignal && child > 0)
+    kill(child, SIGKILL);
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (child < 0) {
     printError(std::string("cannot start the compiler: ") + strerror(errno));
