@@ -164,7 +164,13 @@ Status writeSafetensors(OutputFile &file, std::vector<TensorSource> tensors,
                            {"data_offsets", {end, end + sizes.back()}}};
     end += sizes.back();
   }
-  std::string text = header.dump();
+  std::string text;
+  try {
+    text = header.dump();
+  } catch (const nlohmann::json::exception &) {
+    return Status(Code::inputRejected,
+                  file.path() + ": a tensor's name is not UTF-8");
+  }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   uint64_t length = text.size();
   Status status = file.write(std::as_bytes(std::span(&length, 1)));

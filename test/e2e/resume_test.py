@@ -221,6 +221,25 @@ class Run(RunTest):
         self.assertEqual(report["step"], step)
         self.assertEqual(len(report["samples"]), 4)
 
+    def test_progress_is_shown_on_a_terminal_only(self):
+        terminal, side = os.openpty()
+        process = subprocess.Popen([harness.KILN, "train", "a.yaml"], stdout=subprocess.PIPE, stderr=side,
+                                   cwd=self.folder, env=self.environment)
+        os.close(side)
+        shown = b""
+        while True:
+            try:
+                shown += os.read(terminal, 4096)
+            except OSError:  # The other side is closed.
+                break
+        os.close(terminal)
+        out, _ = process.communicate()
+        self.assertEqual(process.returncode, 0, shown)
+        self.assertIn(b"\rCompiling", shown.replace(b"\x1b[K", b""))
+        self.assertRegex(shown, rb"\[#* *\] \d+/%d  loss " % STEPS)
+        self.assertTrue(shown.endswith(b"\r\x1b[K"), shown[-80:])
+        self.assertNotIn(b"\r", out)
+
     def test_one_process_at_a_time(self):
         self.kiln("compile", "a.yaml", "-o", "a.kiln", "training.steps=1000000")
         process = self.start_run("a")

@@ -61,6 +61,10 @@ TEST(Safetensors, ReadsWhatItWrites) {
       read->read(*b, 5, std::as_writable_bytes(std::span(bytes))).ok());
   EXPECT_EQ(read->find("nothing"), nullptr);
   EXPECT_FALSE(OutputFile::create(folder / "a").ok());
+  Expected<OutputFile> other = OutputFile::create(folder / "b");
+  EXPECT_EQ(
+      writeSafetensors(*other, {source("\xff", "F32", {0}, "")}, {}).code(),
+      Code::inputRejected);
 }
 
 TEST(Safetensors, RejectsWhatAnEnemyMightWrite) {
