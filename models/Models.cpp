@@ -27,11 +27,8 @@ PublicNames publicNames(const ModelConfig &config) {
     return bertNames(config);
   case ModelKind::Gpt:
     return gptNames(config);
-  case ModelKind::Resnet: { // As in torchvision.
-    PublicNames names;
-    names.ignored = {"num_batches_tracked"};
-    return names;
-  }
+  case ModelKind::Resnet:
+    return resnetNames(config);
   case ModelKind::Classifier:
   case ModelKind::Mlp:
   case ModelKind::File:

@@ -36,6 +36,7 @@ struct PublicNames {
 
 PublicNames bertNames(const ModelConfig &);
 PublicNames gptNames(const ModelConfig &);
+PublicNames resnetNames(const ModelConfig &);
 
 PublicNames publicNames(const ModelConfig &);
 

@@ -95,4 +95,11 @@ void resnet(ModelBuilder &m, const ModelConfig &config) {
   m.countCorrect(logits, label);
 }
 
+/// As in torchvision, which also counts the batches of each norm.
+PublicNames resnetNames(const ModelConfig &) {
+  PublicNames names;
+  names.ignored = {"num_batches_tracked"};
+  return names;
+}
+
 } // namespace kiln
