@@ -85,8 +85,6 @@ private:
 
   void enterSection(const Key &row, const std::string &path,
                     const YamlNode &key, const YamlNode &value) {
-    if (!row.unavailable.empty())
-      diagnostics.error(key.position, path + ": not available yet; remove it");
     if (row.fallback == "absent")
       *std::get<bool *>(row.slot(config)) = true;
     bool isMap = value.isMap();

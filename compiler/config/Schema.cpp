@@ -42,12 +42,9 @@ constexpr Key section(std::string_view path, std::string_view summary) {
   return {path, "", KeyType::Section, "", 0, 0, "", "", nowhere, summary};
 }
 
-constexpr Key optionalSection(std::string_view path,
-                              std::string_view unavailable,
-                              Slot (*slot)(Config &),
+constexpr Key optionalSection(std::string_view path, Slot (*slot)(Config &),
                               std::string_view summary) {
-  return {path, "", KeyType::Section, "absent", 0,
-          0,    "", unavailable,      slot,     summary};
+  return {path, "", KeyType::Section, "absent", 0, 0, "", "", slot, summary};
 }
 
 constexpr Key integer(std::string_view path, std::string_view kinds,
@@ -165,7 +162,7 @@ const Key keys[] = {
     choice("data.width", "tokens", "16", "16|32", "", at<data, &D::width>, "bits of a token"),
     plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
 
-    optionalSection("evaluation", "evaluation", at<evaluation, &E::isGiven>, "loss and accuracy on data held out"),
+    optionalSection("evaluation", at<evaluation, &E::isGiven>, "loss and accuracy on data held out"),
     plain("evaluation.every", "", KeyType::Every, "epoch", at<evaluation, &E::every>, "steps from one evaluation to the next, or epoch"),
     plain("evaluation.path", "", KeyType::Path, "required", at<evaluation, &E::path>, "file of samples, of the same kind as the data"),
     plain("evaluation.labels", "", KeyType::Path, "absent", at<evaluation, &E::labels>, "file of labels, where data.kind is idx"),
@@ -183,7 +180,7 @@ const Key keys[] = {
     section("log", "what is printed"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
 
-    optionalSection("checkpoint", "", at<checkpoint, &C::isGiven>, "saving state while training; without it nothing is saved"),
+    optionalSection("checkpoint", at<checkpoint, &C::isGiven>, "saving state while training; without it nothing is saved"),
     integer("checkpoint.every", "", "100", 1, maximumCount, at<checkpoint, &C::every>, "steps from one checkpoint to the next"),
     integer("checkpoint.keep", "", "3", 1, maximumCount, at<checkpoint, &C::keep>, "how many are kept, the newest"),
 };
@@ -321,8 +318,7 @@ std::string describeSchema() {
     if (key.type == KeyType::Section) {
       text << "\n"
            << key.path << ": " << key.summary
-           << (key.fallback == "absent" ? "; may be left out" : "")
-           << (key.unavailable.empty() ? "\n" : "; not available yet\n");
+           << (key.fallback == "absent" ? "; may be left out\n" : "\n");
       continue;
     }
     text << "  " << key.path;

@@ -57,7 +57,7 @@ struct Key {
   /// Words of a choice, as "a|b", in the order of the enumeration.
   std::string_view choices;
   /// Words that the design has and this version has not; they may be among the
-  /// choices already. For a section, its own name.
+  /// choices already.
   std::string_view unavailable;
   /// Of a section that may be missing: a boolean that says whether it is there.
   Slot (*slot)(Config &);

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The data of the model families, from files to steps; and what is wrong in files, with its place."""
 
+import json
+
 import harness
 import sample_data
 from harness import idx
@@ -31,6 +33,21 @@ class Data(harness.KilnTest):
         self.reject("words.tsv", "4\tgood\nbad\n", "words.tsv:2:", "tab")
         self.reject("words.tsv", b"\n\xff\tgood\n", "words.tsv:2:", "\\xff")
         self.reject("words.tsv", "", "empty")
+
+    def test_classes_are_learnt(self):
+        """The vocabulary of the held-out file is that of training, and its last batch is not full."""
+        self.write("train.tsv", sample_data.labelled_sentences(1600))
+        self.write("test.tsv", sample_data.labelled_sentences(203, seed=2))
+        self.config("fit.yaml", {
+            "model": {"kind": "classifier", **ATTENTION, "dropout": 0.1},
+            "training": {"global_batch": 16, "epochs": 3, "optimizer": {"kind": "adamw", "learning_rate": 0.002}},
+            "data": {"kind": "tsv", "path": "train.tsv"},
+            "evaluation": {"path": "test.tsv"}})
+        self.kiln("train", "fit.yaml", "--run-folder", "run")
+        records = map(json.loads, (self.folder / "run/metrics.jsonl").read_text().splitlines())
+        accuracies = [record["eval_accuracy"] for record in records if "eval_accuracy" in record]
+        self.assertEqual(len(accuracies), 3)
+        self.assertGreater(accuracies[-1], 0.95)
 
     def test_documents(self):
         self.write("pages.txt", sample_data.documents(30))
