@@ -16,7 +16,7 @@
 #include "compiler/backend/cpu/EmitConvolution.h"
 
 #include "compiler/backend/cpu/EmitGemm.h"
-#include "compiler/backend/cpu/MicroKernel.h"
+#include "compiler/backend/cpu/SlidingPlan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -31,267 +31,13 @@ namespace kiln::cpu {
 
 namespace {
 
-/// Places of the target along one axis that see the same taps.
-struct PlaceClass {
-  int64_t target, count;  ///< The first place, and how many.
-  int64_t source;         ///< What the first tap of the first place sees.
-  int64_t firstTap, taps; ///< In the order of AxisPlan::taps.
-};
-
-struct AxisPlan {
-  int64_t sourceSize, targetSize;
-  int64_t sourceStep, targetStep; ///< From place to place of a class.
-  /// Taps of the filter, such that the next tap of a class sees the next
-  /// element of the source.
-  SmallVector<int64_t> taps;
-  SmallVector<PlaceClass> classes;
-
-  void add(const PlaceClass &place) {
-    if (!classes.empty()) {
-      PlaceClass &last = classes.back();
-      if (last.target + last.count * targetStep == place.target &&
-          last.firstTap == place.firstTap && last.taps == place.taps) {
-        ++last.count;
-        return;
-      }
-    }
-    classes.push_back(place);
-  }
-};
-
-/// What is multiplied: target[place, column] is the sum over taps and channels
-/// of source[place + tap, channel] filter[channel, column, tap].
-struct SlidingProduct {
-  int64_t batch;
-  AxisPlan rows, columns;
-  int64_t channels, targetChannels;
-  int64_t channelStride, targetStride; ///< In the filter.
-  int64_t filterWidth, filterSize;
-  Type elementType;
-
-  int64_t tapCount() const { return rows.taps.size() * columns.taps.size(); }
-};
-
-} // namespace
-
-static AxisPlan planForward(const WindowAxis &axis) {
-  AxisPlan plan = {axis.size, axis.count, axis.stride, 1, {}, {}};
-  int64_t first = axis.window, last = 0;
-  auto taps = [&](int64_t place) {
-    int64_t start = place * axis.stride - axis.padding;
-    int64_t begin = std::max<int64_t>(0, -start);
-    int64_t end = std::min(axis.window, axis.size - start);
-    return std::pair(begin, std::max(begin, end));
-  };
-  for (int64_t place = 0; place < axis.count; ++place) {
-    auto [begin, end] = taps(place);
-    if (begin == end)
-      continue;
-    first = std::min(first, begin);
-    last = std::max(last, end);
-  }
-  for (int64_t place = 0; place < axis.count; ++place) {
-    auto [begin, end] = taps(place);
-    if (begin == end)
-      plan.add({place, 1, 0, 0, 0});
-    else
-      plan.add({place, 1, place * axis.stride - axis.padding + begin,
-                begin - first, end - begin});
-  }
-  for (int64_t tap = first; tap < last; ++tap)
-    plan.taps.push_back(tap);
-  return plan;
-}
-
-// Place i of the image is seen by tap p of window (i + padding - p) / stride,
-// if that is whole. Of a phase of places, those are the taps of one remainder;
-// descending taps see ascending windows.
-static AxisPlan planGradient(const WindowAxis &axis) {
-  AxisPlan plan = {axis.count, axis.size, 1, axis.stride, {}, {}};
-  int64_t stride = axis.stride;
-  auto remainder = [&](int64_t value) {
-    return (value % stride + stride) % stride;
-  };
-  for (int64_t phase = 0; phase < std::min(stride, axis.size); ++phase) {
-    int64_t wanted = (phase + axis.padding) % stride;
-    auto highest = [&](int64_t place) {
-      int64_t limit = std::min(axis.window - 1, place + axis.padding);
-      return limit - remainder(limit - wanted);
-    };
-    auto lowest = [&](int64_t place) {
-      int64_t limit = std::max<int64_t>(0, place + axis.padding -
-                                               (axis.count - 1) * stride);
-      return limit + remainder(wanted - limit);
-    };
-    int64_t first = -1, last = axis.window;
-    for (int64_t place = phase; place < axis.size; place += stride) {
-      if (lowest(place) > highest(place))
-        continue;
-      first = std::max(first, highest(place));
-      last = std::min(last, lowest(place));
-    }
-    for (int64_t place = phase; place < axis.size; place += stride) {
-      int64_t high = highest(place), low = lowest(place);
-      if (low > high)
-        plan.add({place, 1, 0, 0, 0});
-      else
-        plan.add({place, 1, (place + axis.padding - high) / stride,
-                  int64_t(plan.taps.size()) + (first - high) / stride,
-                  (high - low) / stride + 1});
-    }
-    for (int64_t tap = first; tap >= last; tap -= stride)
-      plan.taps.push_back(tap);
-  }
-  return plan;
-}
-
-namespace {
-
-/// A product of a class of rows and one of columns, as the kernel reads it.
-/// Offsets count elements.
-enum Field : int64_t {
-  kFirstItem,
-  kRows,       ///< Places in all images.
-  kItemRows,   ///< Of one item.
-  kHeight,     ///< Places of one image.
-  kWidth,      ///< The same.
-  kOverHeight, ///< 2^32 divided by them, rounded up.
-  kOverWidth,
-  kSource, ///< Of the first place of the first image.
-  kTarget, ///< The same.
-  kTapRows,
-  kTapColumns,
-  kPanelRow, ///< Of the first tap.
-  kFieldCount
-};
-
-/// Blocks of depth, so that a panel's part stays in the first cache: filter
-/// rows, taps of a row and channels that are multiplied at once.
-struct DepthBlock {
-  int64_t rows, columns, channels;
-};
-
-struct SlidingPlan {
-  TileShape tile;
-  int64_t width;
-  int64_t panels, panelStride;
-  DepthBlock block;
-  int64_t rowItems, columnItems, itemColumns;
-  SmallVector<std::array<int64_t, kFieldCount>> classes;
-};
-
-} // namespace
-
-static DepthBlock chooseBlock(const SlidingProduct &product, int64_t limit) {
-  int64_t height = std::max<int64_t>(1, product.rows.taps.size());
-  int64_t width = std::max<int64_t>(1, product.columns.taps.size());
-  int64_t channels = product.channels;
-  if (width * channels <= limit) {
-    int64_t blocks = llvm::divideCeil(height * width * channels, limit);
-    return {int64_t(llvm::divideCeil(height, blocks)), width, channels};
-  }
-  if (channels <= limit)
-    return {1, limit / channels, channels};
-  int64_t blocks = llvm::divideCeil(channels, limit);
-  return {1, 1, int64_t(llvm::alignTo(llvm::divideCeil(channels, blocks), 8))};
-}
-
-// How much longer `items` take on `workers` than a perfect split.
-static double imbalance(int64_t items, int64_t workers) {
-  return double(llvm::divideCeil(items, workers) * workers) / double(items);
-}
-
-// Places of classes that see fewer taps cost less: an item has more of them.
-static void cutRows(const SlidingProduct &product, int64_t rowsPerItem,
-                    SlidingPlan &plan) {
-  plan.classes.clear();
-  plan.rowItems = 0;
-  int64_t tile = plan.tile.rows, allTaps = product.tapCount();
-  auto reciprocal = [](int64_t value) {
-    return ((int64_t(1) << 32) + value - 1) / value;
-  };
-  const AxisPlan &y = product.rows, &x = product.columns;
-  for (const PlaceClass &row : y.classes)
-    for (const PlaceClass &column : x.classes) {
-      int64_t rows = product.batch * row.count * column.count;
-      // Where nothing is seen, zeros are written: an eighth of a tap's work.
-      bool isEmpty = row.taps == 0 || column.taps == 0;
-      int64_t wanted = isEmpty
-                           ? 8 * rowsPerItem * std::max<int64_t>(1, allTaps)
-                           : int64_t(llvm::divideCeil(rowsPerItem * allTaps,
-                                                      row.taps * column.taps));
-      int64_t items = llvm::divideCeil(rows, std::max(tile, wanted));
-      int64_t itemRows =
-          llvm::alignTo(llvm::divideCeil(rows, items), uint64_t(tile));
-      plan.classes.push_back(
-          {plan.rowItems, rows, itemRows, row.count, column.count,
-           reciprocal(row.count), reciprocal(column.count),
-           (row.source * x.sourceSize + column.source) * product.channels,
-           (row.target * x.targetSize + column.target) * product.targetChannels,
-           isEmpty ? 0 : row.taps, isEmpty ? 0 : column.taps,
-           (row.firstTap * int64_t(x.taps.size()) + column.firstTap) *
-               product.channels});
-      plan.rowItems += llvm::divideCeil(rows, itemRows);
-    }
-}
-
-// The panels are read anew for each item of rows and the source for each item
-// of columns, both from the second cache or further away.
-static double itemCost(int64_t rows, int64_t columns, int64_t items) {
-  double balance = 0.75 * imbalance(items, 2) + 0.2 * imbalance(items, 4) +
-                   0.05 * imbalance(items, 8);
-  // Workers that finish early take over items of others.
-  double waiting = 1 + 2.0 / items;
-  return (1 + 8.0 / rows + 8.0 / columns) * balance * waiting + 0.0005 * items;
-}
-
-static SlidingPlan makePlan(const SlidingProduct &product,
-                            const CpuTarget &target) {
-  SlidingPlan plan;
-  int64_t bytes = product.elementType.getIntOrFloatBitWidth() / 8;
-  plan.tile = chooseTile(target);
-  plan.width = plan.tile.vectors * target.lanes(bytes);
-  plan.panels = llvm::divideCeil(product.targetChannels, plan.width);
-  // Panels that all start in the same cache set would drive each other out.
-  plan.panelStride =
-      product.tapCount() * product.channels * plan.width + 64 / bytes;
-  plan.block = chooseBlock(product, bytes == 4 ? 640 : 320);
-  int64_t depth = plan.block.rows * plan.block.columns * plan.block.channels;
-  // A quarter of the second cache for what an item reads of the source.
-  int64_t rowLimit = std::max<int64_t>(4, target.l2Bytes / 4 /
-                                              (depth * bytes * plan.tile.rows));
-  rowLimit *= plan.tile.rows;
-  double best = 0;
-  int64_t bestRows = 0;
-  for (int64_t rows = plan.tile.rows; rows <= rowLimit;
-       rows += std::max<int64_t>(plan.tile.rows, rows / 4))
-    for (int64_t columnItems = 1; columnItems <= plan.panels; ++columnItems) {
-      int64_t perItem = llvm::divideCeil(plan.panels, columnItems);
-      cutRows(product, rows, plan);
-      // An item with fewer panels than others is waited for like them.
-      double waste = double(perItem * columnItems) / plan.panels;
-      double cost = waste * itemCost(rows, perItem * plan.width,
-                                     plan.rowItems * columnItems);
-      if (best != 0 && cost >= best)
-        continue;
-      best = cost;
-      bestRows = rows;
-      plan.itemColumns = perItem * plan.width;
-    }
-  plan.columnItems = llvm::divideCeil(product.targetChannels, plan.itemColumns);
-  cutRows(product, bestRows, plan);
-  return plan;
-}
-
-namespace {
-
 /// Writes the stages.
 class SlidingWriter {
 public:
   SlidingWriter(ModuleOp module, StringRef symbol,
                 const SlidingProduct &product, const CpuTarget &target)
       : module(module), symbol(symbol.str()), product(product),
-        plan(makePlan(product, target)), builder(module.getContext()),
+        plan(planSliding(product, target)), builder(module.getContext()),
         write(builder, module.getLoc(), product.elementType, target) {}
 
   KernelCode emit();
@@ -301,7 +47,7 @@ private:
   struct Item {
     Value firstRow, endRow;
     Value image, y, x; ///< Of the first row.
-    Value fields[kFieldCount];
+    Value fields[kClassFieldCount];
   };
   /// A block of depth.
   struct Depth {
@@ -465,16 +211,16 @@ SlidingWriter::Item SlidingWriter::findItem(Value classes, Value rowItem) {
   Value number =
       write.fold(write.index(1), write.index(count), 1, write.index(0),
                  [&](Value candidate, Value found) -> Value {
-                   Value first = readTable(write, classes,
-                                           write.mul(candidate, kFieldCount));
+                   Value first = readTable(
+                       write, classes, write.mul(candidate, kClassFieldCount));
                    return arith::SelectOp::create(builder, write.loc,
                                                   write.isBelow(rowItem, first),
                                                   found, candidate);
                  });
   Item item;
-  for (int64_t field = 0; field < kFieldCount; ++field)
+  for (int64_t field = 0; field < kClassFieldCount; ++field)
     item.fields[field] = readTable(
-        write, classes, write.add(write.mul(number, kFieldCount), field));
+        write, classes, write.add(write.mul(number, kClassFieldCount), field));
   auto times = [&](Value left, Value right) -> Value {
     return arith::MulIOp::create(builder, write.loc, left, right);
   };

@@ -15,6 +15,7 @@
 #include "compiler/backend/cpu/EmitConvolution.h"
 
 #include "compiler/backend/cpu/MicroKernel.h"
+#include "compiler/backend/cpu/WeightGradientPlan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -27,176 +28,12 @@ namespace kiln::cpu {
 
 namespace {
 
-/// Where a tap finds what it multiplies. Columns are of packed rows.
-enum Field : int64_t {
-  kTapRow,
-  kFirstRow, ///< Of the result that the tap sees the image from.
-  kEndRow,
-  kGradColumn,
-  kImageColumn,
-  kColumns, ///< How many.
-  kOffset,  ///< In the filter.
-  kFieldCount
-};
-
-struct WeightPlan {
-  int64_t tileRows, width, vectors;
-  bool folds;            ///< Taps of a filter row are columns.
-  int64_t columns;       ///< Of the product: inputs, or inputs times taps.
-  int64_t tiles, panels; ///< Of all outputs and columns.
-  int64_t images, rows;  ///< Of the result, in a block.
-  int64_t imageBlocks, rowBlocks;
-  int64_t shares; ///< Of the blocks, each with a sum of its own.
-  int64_t blocksPerShare;
-  int64_t outputGroups, columnGroups;
-  int64_t groupTiles, groupPanels;
-  int64_t packedRows, phases, packedColumns; ///< Of the image.
-  int64_t tileStride, panelStride;           ///< Packed elements.
-  int64_t sumSize, sharedSize, workerSize;
-  SmallVector<std::array<int64_t, kFieldCount>> taps;
-};
-
-/// Windows of an axis that see the image through one tap.
-struct Seen {
-  int64_t first, end;
-};
-
-} // namespace
-
-static Seen findSeen(const WindowAxis &axis, int64_t tap) {
-  int64_t before = std::max<int64_t>(0, axis.padding - tap);
-  int64_t behind = axis.size - 1 + axis.padding - tap;
-  int64_t end = behind < 0 ? 0 : std::min(axis.count, behind / axis.stride + 1);
-  return {int64_t(llvm::divideCeil(before, axis.stride)), end};
-}
-
-static void listTaps(const Windows &windows, WeightPlan &plan) {
-  const WindowAxis &y = windows.rows, &x = windows.columns;
-  for (int64_t row = 0; row < y.window; ++row) {
-    Seen rows = findSeen(y, row);
-    if (rows.first >= rows.end)
-      continue;
-    if (plan.folds) {
-      plan.taps.push_back(
-          {row, rows.first, rows.end, 0, 0, x.count, row * x.window});
-      continue;
-    }
-    for (int64_t column = 0; column < x.window; ++column) {
-      Seen columns = findSeen(x, column);
-      if (columns.first >= columns.end)
-        continue;
-      int64_t packed = column % x.stride * plan.packedColumns +
-                       column / x.stride + columns.first;
-      plan.taps.push_back({row, rows.first, rows.end, columns.first, packed,
-                           columns.end - columns.first,
-                           row * x.window + column});
-    }
-  }
-}
-
-// Blocks are as deep as a panel that stays in the first cache.
-static void chooseBlocks(const ConvolutionShape &shape, int64_t depth,
-                         WeightPlan &plan) {
-  int64_t height = shape.windows.rows.count,
-          width = shape.windows.columns.count;
-  // Images that the last block lacks are computed as zeros: a few less per
-  // block may leave none.
-  int64_t most = std::clamp<int64_t>(depth / (height * width), 1, shape.batch);
-  auto padded = [&](int64_t images) {
-    return llvm::alignTo(shape.batch, uint64_t(images));
-  };
-  plan.images = most;
-  for (int64_t images = most; images > most / 2; --images)
-    if (padded(images) < padded(plan.images))
-      plan.images = images;
-  plan.imageBlocks = llvm::divideCeil(shape.batch, plan.images);
-  int64_t rows = std::clamp<int64_t>(depth / (width * plan.images), 1, height);
-  plan.rowBlocks = llvm::divideCeil(height, rows);
-  plan.rows = llvm::divideCeil(height, plan.rowBlocks);
-  plan.rowBlocks = llvm::divideCeil(height, plan.rows);
-}
-
-// Items are cut until the sum of one stays in the second cache and there are
-// enough for the workers.
-static void chooseItems(const CpuTarget &target, int64_t bytes,
-                        WeightPlan &plan) {
-  constexpr int64_t kWantedItems = 16;
-  constexpr int64_t kSumLimit = 4 << 20; // Of all shares, in bytes.
-  int64_t blocks = plan.imageBlocks * plan.rowBlocks;
-  plan.sumSize = int64_t(plan.taps.size()) * plan.panels * plan.width *
-                 plan.tiles * plan.tileRows;
-  int64_t sumBytes = std::max<int64_t>(1, plan.sumSize * bytes);
-  int64_t shares = std::clamp<int64_t>(kSumLimit / sumBytes, 1,
-                                       std::min(blocks, kWantedItems));
-  plan.blocksPerShare = llvm::divideCeil(blocks, shares);
-  plan.shares = llvm::divideCeil(blocks, plan.blocksPerShare);
-  plan.outputGroups = plan.columnGroups = 1;
-  auto isLarge = [&] {
-    int64_t groups = plan.outputGroups * plan.columnGroups;
-    return sumBytes / groups > target.l2Bytes * 3 / 8 ||
-           plan.shares * groups < kWantedItems;
-  };
-  while (isLarge()) {
-    int64_t tiles = plan.tiles / (2 * plan.outputGroups);
-    // A folded window is packed for all its panels.
-    int64_t panels = plan.folds ? 0 : plan.panels / (2 * plan.columnGroups);
-    if (tiles * plan.tileRows >= panels * plan.width && tiles > 0)
-      plan.outputGroups *= 2;
-    else if (panels > 0)
-      plan.columnGroups *= 2;
-    else
-      break;
-  }
-  plan.groupTiles = llvm::divideCeil(plan.tiles, plan.outputGroups);
-  plan.groupPanels = llvm::divideCeil(plan.panels, plan.columnGroups);
-  plan.outputGroups = llvm::divideCeil(plan.tiles, plan.groupTiles);
-  plan.columnGroups = llvm::divideCeil(plan.panels, plan.groupPanels);
-}
-
-static WeightPlan makePlan(const ConvolutionShape &shape,
-                           const CpuTarget &target) {
-  WeightPlan plan;
-  const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
-  int64_t lanes = target.lanes(bytes);
-  TileShape tile = chooseTile(target);
-  plan.folds = shape.inputs < lanes && x.window > 1;
-  plan.columns = plan.folds ? shape.inputs * x.window : shape.inputs;
-  // Narrow panels leave registers for more rows.
-  plan.vectors =
-      std::min<int64_t>(tile.vectors, llvm::divideCeil(plan.columns, lanes));
-  plan.tileRows = tile.rows * tile.vectors / plan.vectors;
-  plan.width = plan.vectors * lanes;
-  plan.tiles = llvm::divideCeil(shape.outputs, plan.tileRows);
-  plan.panels = llvm::divideCeil(plan.columns, plan.width);
-  plan.phases = plan.folds ? 1 : std::min(x.stride, x.window);
-  plan.packedColumns =
-      plan.folds ? x.count : (x.size - 1 + x.padding) / x.stride + 1;
-  chooseBlocks(shape, bytes == 4 ? 400 : 200, plan);
-  listTaps(shape.windows, plan);
-  chooseItems(target, bytes, plan);
-  plan.packedRows = (plan.rows - 1) * y.stride + y.window;
-  int64_t gap = 64; // Keeps panels out of each other's cache sets.
-  plan.tileStride = llvm::alignTo(
-      plan.rows * x.count * plan.images * plan.tileRows + gap, 16);
-  plan.panelStride = plan.packedRows * plan.phases * plan.packedColumns *
-                         plan.images * plan.width +
-                     gap;
-  plan.sharedSize = llvm::alignTo(plan.shares * plan.sumSize, 16);
-  plan.workerSize = llvm::alignTo(plan.groupTiles * plan.tileStride +
-                                      plan.groupPanels * plan.panelStride,
-                                  16);
-  return plan;
-}
-
-namespace {
-
 class WeightWriter {
 public:
   WeightWriter(ModuleOp module, StringRef symbol, const ConvolutionShape &shape,
                const CpuTarget &target)
       : module(module), symbol(symbol.str()), shape(shape),
-        plan(makePlan(shape, target)), builder(module.getContext()),
+        plan(planWeightGradient(shape, target)), builder(module.getContext()),
         write(builder, module.getLoc(), shape.elementType, target) {}
 
   KernelCode emit();
@@ -208,10 +45,10 @@ private:
   };
 
   /// The fields of a tap.
-  using Tap = std::array<Value, kFieldCount>;
+  using Tap = std::array<Value, kTapFieldCount>;
 
   void enterStage(StringRef name, int64_t items);
-  Value entry(Value tap, Field field);
+  Value entry(Value tap, TapField field);
   void emitProduct();
   /// Calls `body` for each image of a block, or `absent` past the last.
   void forImages(const Block &block, function_ref<void(Value, Value)> body,
@@ -284,9 +121,9 @@ void WeightWriter::enterStage(StringRef name, int64_t items) {
   imageBase = write.add(gradBase, plan.groupTiles * plan.tileStride);
 }
 
-Value WeightWriter::entry(Value tap, Field field) {
+Value WeightWriter::entry(Value tap, TapField field) {
   return readTable(write, taps,
-                   write.add(write.mul(tap, kFieldCount), int64_t(field)));
+                   write.add(write.mul(tap, kTapFieldCount), int64_t(field)));
 }
 
 void WeightWriter::emitProduct() {
@@ -536,8 +373,8 @@ void WeightWriter::multiply(const Block &block, Value share, Value isFirst) {
   write.loop(block.firstPanel, block.endPanel, 1, [&](Value panel) {
     write.loop(write.index(0), write.index(tapCount), 1, [&](Value tap) {
       Tap fields;
-      for (int64_t field = 0; field < kFieldCount; ++field)
-        fields[field] = entry(tap, Field(field));
+      for (int64_t field = 0; field < kTapFieldCount; ++field)
+        fields[field] = entry(tap, TapField(field));
       Value number = write.add(write.mul(share, tapCount), tap);
       number = write.add(write.mul(number, plan.panels), panel);
       Value sum = write.mul(number, outputs * plan.width);

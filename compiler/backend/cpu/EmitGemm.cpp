@@ -43,19 +43,13 @@ struct GemmPlan {
 // depth is a power of two.
 static int64_t skew(int64_t elements) { return elements + 16; }
 
-// How much longer `items` take on `workers` than a perfect split.
-static double imbalance(int64_t items, int64_t workers) {
-  return double(llvm::divideCeil(items, workers) * workers) / double(items);
-}
-
 // Relative cost of cutting C into rowItems x columnItems: packing B is
 // repeated for each row item, packing A for each column item, and the workers
 // share the items. Costs are cycles per element from measurements on Zen 3.
 static double splitCost(const GemmShape &shape, const GemmPlan &plan,
                         int64_t rowItems, int64_t columnItems) {
   int64_t items = rowItems * columnItems;
-  double balance = 0.75 * imbalance(items, 2) + 0.2 * imbalance(items, 4) +
-                   0.05 * imbalance(items, 8);
+  double balance = estimateImbalance(items);
   double rows = double(shape.m) / rowItems;
   double columns = double(shape.n) / columnItems;
   double packing = 16.0 / rows + (plan.packsLeft ? 16.0 : 6.0) / columns;

@@ -7,6 +7,8 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Matchers.h"
 
+#include "llvm/Support/MathExtras.h"
+
 using namespace mlir;
 
 namespace kiln::cpu {
@@ -372,6 +374,13 @@ void emitPackPanel(TileWriter &write, const PackSource &source, Value depth,
 // of 32. Both need fewer loads than multiplications by a factor of 1.5 to 2.4.
 TileShape chooseTile(const CpuTarget &target) {
   return {6, target.vectorRegisters >= 32 ? 4 : 2};
+}
+
+double estimateImbalance(int64_t items) {
+  auto on = [&](int64_t workers) {
+    return double(llvm::divideCeil(items, workers) * workers) / double(items);
+  };
+  return 0.75 * on(2) + 0.2 * on(4) + 0.05 * on(8);
 }
 
 } // namespace kiln::cpu

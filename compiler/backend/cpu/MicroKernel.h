@@ -123,6 +123,10 @@ struct TileShape {
 };
 TileShape chooseTile(const CpuTarget &target);
 
+/// How much longer equal items take than a perfect split among workers, for
+/// the numbers of workers that are likely.
+double estimateImbalance(int64_t items);
+
 } // namespace kiln::cpu
 
 #endif // KILN_COMPILER_BACKEND_CPU_MICROKERNEL_H
