@@ -194,18 +194,25 @@ class Command(KilnTest):
             self.assertIn(f"after step {steps} of 1000000", err)
             self.assertEqual(len((self.folder / "losses").read_text().splitlines()), steps)
 
-    def test_interrupted_compile_leaves_nothing(self):
+    def check_interrupted_compile(self, has_begun):
         before = self.files()
         process = self.start("compile", "tiny.yaml", "-o", "m.kiln", start_new_session=True)
-        # Once there is a child, the command watches over it.
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        while process.poll() is None and not children.read_text():
+        while process.poll() is None and not has_begun(process):
             os.sched_yield()
         os.killpg(process.pid, signal.SIGINT)
         process.communicate()
         self.assertEqual(process.returncode, 128 + signal.SIGINT)
         self.assertEqual(self.files(), before)
-        self.assertEqual([path for path in self.folder.iterdir() if path.name.startswith(".kiln")], [])
+        self.assertEqual(self.scratch_folders(), [])
+
+    def scratch_folders(self):
+        return [path for path in self.folder.iterdir() if path.name.startswith(".kiln")]
+
+    def test_interrupted_compile_leaves_nothing(self):
+        # As soon as there is something to leave, and once the compiler runs.
+        self.check_interrupted_compile(lambda _: self.scratch_folders())
+        self.check_interrupted_compile(
+            lambda process: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
 
 
 if __name__ == "__main__":
