@@ -21,8 +21,10 @@ STEPS = 120
 class RunTest(KilnTest):
     def setUp(self):
         super().setUp()
-        self.config("a.yaml", {**harness.TINY, "training": {"global_batch": 4, "steps": STEPS},
-                               "checkpoint": {"every": 1, "keep": 3}, "log": {"every": 10}})
+        self.config("a.yaml", {
+            **harness.TINY, "model": {**harness.TINY["model"], "dropout": 0.1},
+            "training": {"global_batch": 4, "steps": STEPS},
+            "checkpoint": {"every": 1, "keep": 3}, "log": {"every": 10}})
 
     def metrics(self, run):
         return [json.loads(line) for line in (self.folder / f"runs/{run}/metrics.jsonl").read_text().splitlines()]
