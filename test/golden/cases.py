@@ -5,8 +5,12 @@ The script that makes the goldens and the test that reads them both take them fr
 standard library is enough.
 """
 
+import functools
 import hashlib
+import json
+import math
 import struct
+from array import array
 
 STEPS = 20
 
@@ -34,33 +38,133 @@ def token_ids(name, count, vocabulary):
     return ids
 
 
+def sentences(name, count):
+    """Words of another small vocabulary, with capitals and punctuation, as lists of sentences of many lengths."""
+    words = text(name, 80 * count).split()
+    lines, at = [], 0
+    for length in random_bytes(f"{name} lengths", count):
+        line = words[at : at + 2 + length % 13]
+        line[0] = line[0].capitalize()
+        if length % 5 == 0:
+            line[-1] += b","
+        at += len(line)
+        lines.append(b" ".join(line) + (b"." if length % 3 else b" ?"))
+    return lines
+
+
+def documents(name, count):
+    """Paragraphs of lines, and some of one line."""
+    lines, at, paragraphs = sentences(name, 9 * count), 0, []
+    for number in random_bytes(f"{name} sizes", count):
+        part = lines[at : at + 2 + number % 7]
+        at += len(part)
+        paragraphs.append((b" " if number % 4 == 0 else b"\n").join(part))
+    return b"\n\n".join(paragraphs) + b"\n"
+
+
+def labelled(name, count):
+    labels = random_bytes(f"{name} labels", count)
+    return b"".join(b"%d\t%s\n" % (label % 5, line) for label, line in zip(labels, sentences(name, count)))
+
+
 def idx(name, shape, limit):
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     header = struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape)
     return header + bytes(byte % limit for byte in random_bytes(name, count))
 
 
+DATA = {
+    "images.idx": lambda name: idx(name, (200, 28, 28), 256),
+    "labels.idx": lambda name: idx(name, (200,), 10),
+    "grey.idx": lambda name: idx(name, (40, 32, 32), 256),
+    "colour.idx": lambda name: idx(name, (40, 3, 32, 32), 256),
+    "classes.idx": lambda name: idx(name, (40,), 10),
+    "words.txt": lambda name: text(name, 30000),
+    "pages.txt": lambda name: documents(name, 30),
+    "lines.tsv": lambda name: labelled(name, 70),
+    "tokens16.bin": lambda name: struct.pack("<1500H", *token_ids(name, 1500, 1000)),
+    "tokens32.bin": lambda name: struct.pack("<900I", *token_ids(name, 900, 211)),
+}
+
+
 def write_data(name, path):
     """Writes the file of data called `name`."""
-    if name == "images.idx":
-        content = idx(name, (200, 28, 28), 256)
-    elif name == "labels.idx":
-        content = idx(name, (200,), 10)
-    elif name == "words.txt":
-        content = text(name, 30000)
-    elif name == "tokens16.bin":
-        content = struct.pack("<1500H", *token_ids(name, 1500, 1000))
-    elif name == "tokens32.bin":
-        content = struct.pack("<900I", *token_ids(name, 900, 211))
-    else:
-        raise ValueError(name)
     with open(path, "wb") as file:
-        file.write(content)
+        file.write(DATA[name](name))
 
 
-DATA = ("images.idx", "labels.idx", "words.txt", "tokens16.bin", "tokens32.bin")
+@functools.cache
+def noise():
+    """Numbers in [-1, 1). Their count is a prime, so that rows of a tensor that repeats them all differ."""
+    count = 65521
+    return [number / 32768 - 1 for number in struct.unpack(f"<{count}H", random_bytes("weights", 2 * count))]
+
+
+@functools.cache
+def scaled_noise(centre, spread):
+    return array("f", (centre + spread * number for number in noise())).tobytes()
+
+
+def is_counter(name):
+    """Whether a tensor of the public models is no weight: batches that batch norm has seen, an integer."""
+    return name.endswith("num_batches_tracked")
+
+
+def weights(name, shape):
+    """The bytes of a tensor of f32 to start from, by its name: of the usual size, and no two alike."""
+    if len(shape) > 1:
+        centre, spread = 0, math.sqrt(3 / math.prod(shape[1:]))
+    elif name.endswith("running_var"):
+        centre, spread = 1, 0.5
+    elif name.endswith("weight"):
+        centre, spread = 1, 0.1
+    else:
+        centre, spread = 0, 0.05
+    count, start = math.prod(shape), int.from_bytes(random_bytes(name, 4), "little") % len(noise())
+    return (scaled_noise(centre, spread) * (count // len(noise()) + 2))[4 * start : 4 * (start + count)]
+
+
+def write_weights(path, shapes):
+    """Writes a safetensors file of all tensors that have these names and shapes."""
+    header, parts, at = {}, [], 0
+    for name, shape in shapes.items():
+        parts.append(bytes(8) if is_counter(name) else weights(name, shape))
+        header[name] = {"dtype": "I64" if is_counter(name) else "F32", "shape": shape,
+                        "data_offsets": [at, at + len(parts[-1])]}
+        at += len(parts[-1])
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(parts))
+
+
+def read_weights(path):
+    """The tensors of a safetensors file, flat."""
+    with open(path, "rb") as file:
+        content = file.read()
+    begin = 8 + struct.unpack_from("<Q", content)[0]
+    tensors = {}
+    for name, entry in json.loads(content[8:begin]).items():
+        if name != "__metadata__":
+            tensors[name] = array({"F32": "f", "F64": "d", "I64": "q"}[entry["dtype"]])
+            tensors[name].frombytes(content[begin + entry["data_offsets"][0] : begin + entry["data_offsets"][1]])
+    return tensors
+
+
+def fingerprint(name, values):
+    """Norm of some elements of a tensor, and their product with others that tells places and signs apart.
+
+    Softmax does not see the bias of keys: its gradient is rounding alone, which Adam makes into steps, so it is left out.
+    """
+    if name.endswith(("c_attn.bias", "in_proj_bias")):
+        third = len(values) // 3
+        values = values[:third] + values[2 * third :]
+    elif name.endswith("key.bias"):
+        values = values[:0]
+    some = values[:: len(values) // 1000 | 1]
+    return [math.sqrt(math.fsum(value * value for value in some)),
+            math.fsum(value * other for value, other in zip(some, noise()))]
+
 
 IMAGES = {"kind": "idx", "path": "images.idx", "labels": "labels.idx", "shuffle": False}
 WORDS = {"kind": "text", "path": "words.txt", "tokenizer": "bytes", "shuffle": False}
@@ -74,6 +178,11 @@ def gpt(layers, hidden, heads, feed_forward, sequence, vocabulary, **options):
 def case(model, data, optimizer, global_batch, **training):
     training = {"global_batch": global_batch, "steps": STEPS, "optimizer": optimizer, **training}
     return {"model": model, "training": training, "data": data, "log": {"every": 10}}
+
+
+def library_case(name, *arguments, **training):
+    """One that starts from a file of weights and saves those that it ends with."""
+    return {**case(*arguments, init=f"{name}.safetensors", **training), "checkpoint": {"every": STEPS, "keep": 1}}
 
 
 # Those whose run in f64 is left to the long tests.
@@ -105,4 +214,23 @@ CASES = {
     "gpt-tied-sgd": case(gpt(3, 64, 4, 160, 48, 256, tied_head=True), WORDS,
                          {"kind": "sgd", "learning_rate": 0.1, "momentum": 0.8}, 4, seed=5, clip_norm=0.5,
                          schedule={"kind": "constant", "warmup": 8}),
+    # From here on initial weights come in a file, with the names of other libraries, and go back into one.
+    # transformers.GPT2LMHeadModel
+    "gpt2-transformers": library_case(
+        "gpt2-transformers", gpt(2, 64, 4, 200, 32, 211, tied_head=True),
+        {"kind": "tokens", "path": "tokens32.bin", "width": 32, "shuffle": True},
+        {"kind": "adamw", "learning_rate": 1e-3, "weight_decay": 0.1}, 4),
+    # transformers.BertForPreTraining. Micro-batches have different numbers of masked tokens.
+    "bert-transformers": library_case(
+        "bert-transformers",
+        {"kind": "bert", "layers": 2, "hidden": 60, "heads": 4, "feed_forward": 150, "sequence": 48, "predictions": 6,
+         "max_positions": 64, "vocabulary": 97},
+        {"kind": "documents", "path": "pages.txt", "shuffle": True},
+        {"kind": "adamw", "learning_rate": 1e-3, "weight_decay": 0.05}, 7, seed=11, micro_batch=3),
+    # torch.nn.TransformerEncoder
+    "classifier-torch": library_case(
+        "classifier-torch",
+        {"kind": "classifier", "layers": 2, "hidden": 48, "heads": 3, "feed_forward": 100, "sequence": 12,
+         "vocabulary": 80, "classes": 5},
+        {"kind": "tsv", "path": "lines.tsv", "shuffle": True}, {"kind": "adam", "learning_rate": 1e-3}, 6, seed=4),
 }

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Computes the golden losses with PyTorch and writes <case>.json beside this file, for the cases named or for all.
 
-Nothing here comes from Kiln: the models are written again from their definition, and so are the initial weights and the
-order of samples, which are functions of seed, name and index. Needs torch and numpy.
+Nothing here comes from Kiln: the models are written again from their definition or are those of other libraries, and
+the initial weights and the order of samples, which are functions of seed, name and index, are written again too. Needs
+torch, numpy, transformers and safetensors.
 """
 
 import json
 import math
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -15,77 +17,14 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 import cases
+import references
+from draws import normal, uniform
+from samples import Samples
 
 FOLDER = Path(__file__).resolve().parent
-WORD = 0xFFFFFFFF
-
-
-def philox(counter, key):
-    """Philox4x32-10 on four arrays of 32-bit words (kept in 64 bits)."""
-    c0, c1, c2, c3 = (np.asarray(word, dtype=np.uint64) for word in counter)
-    k0, k1 = key
-    for _ in range(10):
-        first, second = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1, c2, c3 = (
-            (second >> np.uint64(32)) ^ c1 ^ np.uint64(k0),
-            second & np.uint64(WORD),
-            (first >> np.uint64(32)) ^ c3 ^ np.uint64(k1),
-            first & np.uint64(WORD),
-        )
-        k0, k1 = (k0 + 0x9E3779B9) & WORD, (k1 + 0xBB67AE85) & WORD
-    return c0, c1, c2, c3
-
-
-def stream(seed, name):
-    """Key and upper half of the counter: the seed, and FNV-1a of the name."""
-    digest = 0xCBF29CE484222325
-    for byte in name.encode():
-        digest = (digest ^ byte) * 0x100000001B3 % 2**64
-    return (seed & WORD, seed >> 32), (digest & WORD, digest >> 32)
-
-
-def unit_interval(low, high):
-    return ((high << np.uint64(32) | low) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-
-
-def random_blocks(seed, name, count):
-    """Two numbers in [0, 1) for each pair of elements."""
-    key, (low, high) = stream(seed, name)
-    index = np.arange((count + 1) // 2, dtype=np.uint64)
-    bits = philox((index & np.uint64(WORD), index >> np.uint64(32), np.uint64(low), np.uint64(high)), key)
-    return unit_interval(bits[0], bits[1]), unit_interval(bits[2], bits[3])
-
-
-def uniform(seed, name, shape, bound):
-    count = math.prod(shape)
-    first, second = random_blocks(seed, name, count)
-    return (np.stack([first, second], 1).reshape(-1)[:count] * 2 * bound - bound).reshape(shape)
-
-
-def normal(seed, name, shape, deviation):
-    count = math.prod(shape)
-    first, second = random_blocks(seed, name, count)
-    radius, angle = np.sqrt(-2 * np.log(1 - first)), 2 * np.pi * second
-    pairs = np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1)
-    return (pairs.reshape(-1)[:count] * deviation).reshape(shape)
-
-
-def permute(seed, epoch, index, size):
-    """Where a sample goes in an epoch: six Feistel rounds on the least even number of bits, walked until inside."""
-    if size <= 1:
-        return 0
-    key, (low, high) = stream(seed, "sample order")
-    half = ((size - 1).bit_length() + 1) // 2
-    while True:
-        left, right = index >> half, index & ((1 << half) - 1)
-        for number in range(6):
-            counter = (right, number ^ (epoch >> 32 << 3 & WORD), low ^ (epoch & WORD), high)
-            left, right = right, left ^ (int(philox(counter, key)[0]) & ((1 << half) - 1))
-        index = left << half | right
-        if index < size:
-            return index
 
 
 class Parameters(dict):
@@ -111,7 +50,7 @@ class Parameters(dict):
 
 
 def mlp_loss(p, model, batch):
-    x, sizes = batch["image"], model["hidden"]
+    x, sizes = batch["image"].flatten(1), model["hidden"]
     sizes = (sizes if isinstance(sizes, list) else [sizes]) + [model["classes"]]
     for number, size in enumerate(sizes, 1):
         bound = 1 / math.sqrt(x.shape[1])
@@ -155,37 +94,6 @@ def gpt_loss(p, model, batch):
     return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
 
 
-class Samples:
-    def __init__(self, config, folder, precision):
-        data = config["data"]
-        self.config, self.precision = config, precision
-        content = (folder / data["path"]).read_bytes()
-        if data["kind"] == "idx":
-            self.images = np.frombuffer(content, np.uint8, offset=16).reshape(-1, 784)
-            self.labels = np.frombuffer((folder / data["labels"]).read_bytes(), np.uint8, offset=8)
-            self.count = len(self.images)
-        else:
-            types = {"text": "u1", "tokens": f"<u{data.get('width', 16) // 8}"}
-            self.tokens = np.frombuffer(content, types[data["kind"]]).astype(np.int64)
-            self.sequence = config["model"]["sequence"]
-            self.count = (len(self.tokens) - 1) // self.sequence
-
-    def batch(self, step):
-        training = self.config["training"]
-        size = training["global_batch"]
-        chosen = []
-        for number in range(step * size, (step + 1) * size):
-            epoch, index = divmod(number, self.count)
-            shuffles = self.config["data"]["shuffle"]
-            chosen.append(permute(training.get("seed", 0), epoch, index, self.count) if shuffles else index)
-        if self.config["data"]["kind"] == "idx":
-            return {"image": torch.tensor(self.images[chosen]).to(self.precision) / 255,
-                    "label": torch.tensor(self.labels[chosen]).long()}
-        rows = [self.tokens[i * self.sequence : (i + 1) * self.sequence + 1] for i in chosen]
-        rows = torch.tensor(np.stack(rows))
-        return {"tokens": rows[:, :-1], "labels": rows[:, 1:]}
-
-
 def build_optimizer(parameters, options):
     """Matrices decay, vectors do not."""
     decay = options.get("weight_decay", 0.01 if options["kind"] == "adamw" else 0.0)
@@ -209,13 +117,18 @@ def learning_rate(training, step):
     return rate * min(step / warmup, 1) if warmup else rate
 
 
-def train(config, folder, precision):
-    training, model = config["training"], config["model"]
+def definition(config, precision):
+    """Parameters, and the loss of a batch, of a model that is written here."""
+    model = config["model"]
     loss_of = {"mlp": mlp_loss, "gpt": gpt_loss}[model["kind"]]
-    parameters, samples = Parameters(training.get("seed", 0), precision), Samples(config, folder, precision)
-    optimizer, losses = None, []
+    parameters = Parameters(config["training"].get("seed", 0), precision)
+    return parameters, lambda batch: loss_of(parameters, model, batch)
+
+
+def train(config, loss_of, parameters, samples):
+    training, optimizer, losses = config["training"], None, []
     for step in range(training["steps"]):
-        loss = loss_of(parameters, model, samples.batch(step))
+        loss = loss_of(samples.batch(step))
         optimizer = optimizer or build_optimizer(parameters, training["optimizer"])
         optimizer.zero_grad()
         loss.backward()
@@ -228,17 +141,52 @@ def train(config, folder, precision):
     return losses
 
 
+def load_weights(module, path):
+    """Starts a module from the weights made for its names. Returns the shapes, without those of tied weights."""
+    shapes, seen = {}, set()
+    for name, value in module.state_dict().items():
+        if value.data_ptr() not in seen:
+            shapes[name] = list(value.shape)
+        seen.add(value.data_ptr())
+    cases.write_weights(path, shapes)
+    missing, unexpected = module.load_state_dict(load_file(path), strict=False)
+    assert not unexpected and set(missing) == set(module.state_dict()) - set(shapes)
+    return shapes
+
+
+def run(name, folder, golden):
+    """Adds the losses of a case to its golden, and what weights there are before and after if they come from a file."""
+    config = cases.CASES[name]
+    for precision, kind in (("f32", torch.float32), ("f64", torch.float64)):
+        samples = Samples(config, folder, kind)
+        if "init" not in config["training"]:
+            parameters, loss_of = definition(config, kind)
+            golden[precision] = train(config, loss_of, parameters, samples)
+            continue
+        module = references.build(config["model"])
+        golden["shapes"] = load_weights(module, folder / config["training"]["init"])
+        module.to(kind)
+        golden[precision] = train(config, module, dict(module.named_parameters()), samples)
+        golden["weights"] = {name: cases.fingerprint(name, value.flatten().tolist())
+                             for name, value in module.state_dict().items() if not cases.is_counter(name)}
+
+
+def to_text(golden):
+    """JSON with a line for each loss and each tensor."""
+    return re.sub(r"\[\n {3}(.*?)\n {2}\]", lambda found: "[" + re.sub(r"\s+", " ", found[1]) + "]",
+                  json.dumps(golden, indent=1), flags=re.DOTALL) + "\n"
+
+
 def main():
     torch.set_num_threads(2)
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
         for data in cases.DATA:
             cases.write_data(data, folder / data)
         for name in sys.argv[1:] or cases.CASES:
-            config = cases.CASES[name]
-            golden = {"torch": torch.__version__.split("+")[0],
-                      "f32": train(config, folder, torch.float32), "f64": train(config, folder, torch.float64)}
-            (FOLDER / f"{name}.json").write_text(json.dumps(golden, indent=1) + "\n")
+            golden = {"torch": torch.__version__.split("+")[0]}
+            run(name, folder, golden)
+            (FOLDER / f"{name}.json").write_text(to_text(golden))
             spread = max(abs(a - b) / abs(b) for a, b in zip(golden["f32"], golden["f64"]))
             print(f"{name}: {golden['f64'][0]:.6f} to {golden['f64'][-1]:.6f}, f32 is within {spread:.1e} of f64")
 
