@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What holds for every model family: losses do not depend on the micro-batch, and bf16 stays close to f32."""
+
+import random
+import re
+
+import harness
+import sample_data
+from harness import idx
+
+ATTENTION = {"layers": 2, "hidden": 24, "heads": 2, "feed_forward": 40, "sequence": 20}
+FAMILIES = {
+    "gpt": ({"kind": "gpt", **ATTENTION, "vocabulary": 256}, {"kind": "text", "path": "words.txt"}),
+    "bert": ({"kind": "bert", **ATTENTION, "vocabulary": 150}, {"kind": "documents", "path": "pages.txt"}),
+    "classifier": ({"kind": "classifier", **ATTENTION, "vocabulary": 150}, {"kind": "tsv", "path": "lines.tsv"}),
+    "resnet": ({"kind": "resnet", "depth": "18", "image": 32, "classes": 4, "statistics_group": 4},
+               {"kind": "idx", "path": "pictures.idx", "labels": "labels.idx"}),
+}
+TRANSFORMERS = ("gpt", "bert", "classifier")
+
+
+class Families(harness.KilnTest):
+    def setUp(self):
+        super().setUp()
+        self.write("pages.txt", sample_data.documents(30))
+        self.write("lines.tsv", sample_data.labelled_sentences(60))
+        noise = random.Random(2)
+        self.write("pictures.idx", idx((40, 32, 32), (noise.randrange(256) for _ in range(40 * 1024))))
+
+    def train(self, family, run, training, **options):
+        """Losses; what is left is saved in the folder `run`."""
+        own, data = FAMILIES[family]
+        # A large epsilon, because gradients that are rounding alone must not become steps; a small rate where batch
+        # norm of few samples makes much of small differences.
+        optimizer = {"kind": "adamw", "learning_rate": 1e-4 if family == "resnet" else 2e-3, "epsilon": 1e-4}
+        training = {"global_batch": 12 if family == "resnet" else 6, "optimizer": optimizer, **training}
+        self.config("family.yaml", {"model": {**own, **options}, "training": training, "data": data,
+                                    "checkpoint": {"every": training["steps"]}})
+        lines = self.losses("train", "family.yaml", "--run-folder", run).splitlines()
+        losses = [float.fromhex(line.split()[2]) for line in lines]
+        self.assertEqual(len(losses), training["steps"])
+        return losses
+
+    def assert_close(self, found, wanted, tolerance):
+        for step, (ours, theirs) in enumerate(zip(found, wanted), 1):
+            self.assertLessEqual(abs(ours - theirs) / abs(theirs), tolerance, f"step {step}: {ours!r}, {theirs!r}")
+
+    def test_micro_batches(self):
+        for family in FAMILIES:
+            with self.subTest(family=family):
+                # Dropout is on: what is dropped must not depend on the micro-batch either.
+                options = {} if family == "resnet" else {"dropout": 0.2, "attention_dropout": 0.1}
+                training = {"steps": 5, "precision": "f64"}
+                whole = self.train(family, f"{family}-whole", training, **options)
+                self.assertEqual(len(set(whole)), 5)
+                # It leaves a smaller last one for the transformers; samples differ in how many tokens are masked.
+                split = self.train(family, f"{family}-split", {**training, "micro_batch": 4}, **options)
+                self.assert_close(split, whole, 1e-10)
+                self.assert_same_variables(family)
+
+    def assert_same_variables(self, family):
+        """Weights, moments and running statistics at the end."""
+        out, _ = self.kiln("checkpoint", "diff", f"{family}-whole", f"{family}-split", code=1, silent=True)
+        found = re.findall(r"^(\S+) +(?:equal|different by at most (\S+))$", out, re.MULTILINE)
+        self.assertEqual("bn1.running_var" in dict(found), family == "resnet")
+        for name, difference in found:
+            self.assertLessEqual(float(difference or 0), 1e-10, name)
+
+    def test_bf16(self):
+        for family in TRANSFORMERS:
+            with self.subTest(family=family):
+                exact = self.train(family, f"{family}-f32", {"steps": 50})
+                rounded = self.train(family, f"{family}-bf16", {"steps": 50, "precision": "bf16"})
+                self.assertNotEqual(rounded, exact)
+                self.assert_close(rounded, exact, 2e-2)
+
+
+if __name__ == "__main__":
+    harness.main()
