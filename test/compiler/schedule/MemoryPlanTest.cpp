@@ -222,11 +222,16 @@ void checkConfig(const Config &config, int64_t rounding) {
   EXPECT_EQ(session->reservedBytes(), predicted);
 }
 
+/// All configs but those that differ only in size from one that is there.
 std::vector<std::string> configNames() {
+  constexpr StringRef kAlike[] = {"bert-large", "gpt-345m", "gpt-2.5b",
+                                  "gpt-5.8b",   "resnet50", "resnet101"};
   std::vector<std::string> names;
   for (auto &entry : std::filesystem::directory_iterator(
            std::string(KILN_SOURCE_FOLDER) + "/models/configs"))
-    names.push_back(entry.path().stem());
+    if (std::string name = entry.path().stem();
+        !llvm::is_contained(kAlike, name))
+      names.push_back(name);
   llvm::sort(names);
   return names;
 }
