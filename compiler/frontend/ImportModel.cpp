@@ -17,7 +17,10 @@ OwningOpRef<ModuleOp> importModel(const Config &config, MLIRContext &context) {
   Type precision = config.training.precision == Precision::F64
                        ? Type(builder.getF64Type())
                        : Type(builder.getF32Type());
-  for (Purpose purpose : {Purpose::Training, Purpose::Evaluation}) {
+  SmallVector<Purpose> purposes = {Purpose::Training};
+  if (config.evaluation.isGiven)
+    purposes.push_back(Purpose::Evaluation);
+  for (Purpose purpose : purposes) {
     ModelBuilder writer(*module, precision, purpose, config.training.seed);
     model(writer, config.model);
     writer.finish();

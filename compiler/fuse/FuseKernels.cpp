@@ -161,9 +161,12 @@ void Grouping::mergeRanks(Group *from, Group *to, const Readers &readers) {
   }
 }
 
+// Whether it neither makes nor reads more than scalars.
 static bool isScalar(Group *group) {
-  return llvm::all_of(group->ops, [](Operation *op) {
-    return op->getNumResults() == 1 && countElements(op->getResult(0)) == 1;
+  auto isOne = [](Value value) { return countElements(value) == 1; };
+  return llvm::all_of(group->ops, [&](Operation *op) {
+    return op->getNumResults() == 1 && isOne(op->getResult(0)) &&
+           llvm::all_of(op->getOperands(), isOne);
   });
 }
 
@@ -383,13 +386,17 @@ SmallVector<Group *> Grouping::getOrder() {
 // place.
 static void outline(ArrayRef<Operation *> ops, OpBuilder &builder) {
   llvm::SmallPtrSet<Operation *, 32> members(ops.begin(), ops.end());
-  llvm::SetVector<Value> inputs;
-  SmallVector<Value> outputs;
+  SmallVector<Value> inputs, outputs;
   for (Operation *op : ops) {
-    for (Value operand : op->getOperands())
-      if (!operand.getDefiningOp() ||
-          !members.contains(operand.getDefiningOp()))
-        inputs.insert(operand);
+    for (Value operand : op->getOperands()) {
+      bool isOutside = !operand.getDefiningOp() ||
+                       !members.contains(operand.getDefiningOp());
+      // Code for a single op finds its operands by their number, even if two
+      // are the same.
+      if (isOutside &&
+          (ops.size() == 1 || !llvm::is_contained(inputs, operand)))
+        inputs.push_back(operand);
+    }
     for (Value result : op->getResults()) {
       bool isRead = llvm::any_of(result.getUsers(), [&](Operation *user) {
         return !members.contains(user);
@@ -401,8 +408,8 @@ static void outline(ArrayRef<Operation *> ops, OpBuilder &builder) {
     }
   }
   Location loc = ops.back()->getLoc();
-  auto kernel = KernelOp::create(builder, loc, ValueRange(outputs).getTypes(),
-                                 inputs.getArrayRef());
+  auto kernel =
+      KernelOp::create(builder, loc, ValueRange(outputs).getTypes(), inputs);
   Block &body = kernel.getBody().emplaceBlock();
   IRMapping mapping;
   for (Value input : inputs)

@@ -10,7 +10,7 @@
 
 // The prologue counts over the whole batch and keeps of the function only what the count needs: the total would
 // otherwise be computed twice.
-// CHECK-LABEL: kiln.step @train inputs ["x"] outputs ["loss", "learning_rate"] prologue
+// CHECK-LABEL: kiln.step @train inputs ["x"] outputs ["loss", "learning_rate", "grad_norm"] prologue
 //  CHECK-NEXT: ^bb0(%[[X:.*]]: tensor<?x4xf32>):
 //  CHECK-NEXT:   %[[ABS:.*]] = kiln.abs %[[X]]
 //  CHECK-NEXT:   %[[COUNT:.*]] = kiln.sum "bn->" %[[ABS]]
@@ -33,7 +33,8 @@
 //         SGD:   %[[DECAY:.*]] = kiln.mul %[[W]],
 //         SGD:   kiln.add %[[DW]], %[[DECAY]]
 //         SGD:   %[[NEW:.*]] = kiln.sub %[[W]],
-// A loss that is not finite leaves the variables as they were; there is no host branch that could skip the update.
+// A loss or gradient that is not finite leaves the variables as they were; there is no host branch that could skip the
+// update.
 //         SGD:   %[[MASK:.*]] = kiln.broadcast "->a" %[[FINITE]]
 //         SGD:   %[[KEPT:.*]] = kiln.select %[[MASK]], %[[NEW]], %[[W]]
 //         SGD:   kiln.assign @weight, %[[KEPT]]
@@ -112,7 +113,7 @@ func.func @unmarked(%x: tensor<f32>) -> (tensor<f32>, tensor<f32>) attributes {k
 
 // -----
 
-// expected-error @+1 {{reads 'nothing', which is not a variable}}
+// expected-error @+1 {{names 'nothing', which is not a variable}}
 func.func @missing(%x: tensor<f32> {kiln.variable = @nothing}) -> (tensor<f32>, tensor<f32>) attributes {kiln.loss} {
   return %x, %x : tensor<f32>, tensor<f32>
 }

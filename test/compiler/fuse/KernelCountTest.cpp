@@ -17,7 +17,7 @@ namespace {
 
 /// Launches by what they run, apart by the part of the step.
 struct Launches {
-  std::map<std::string, int> forward, backward, update;
+  std::map<std::string, int> forward, backward, norm, update;
 
   static int sum(const std::map<std::string, int> &part) {
     int total = 0;
@@ -54,6 +54,19 @@ bool hasHead(exec::KernelOp kernel) {
   return found;
 }
 
+// The scalars of a step: its rate and norm. One kernel whatever the model.
+bool isScalar(exec::KernelOp kernel) {
+  return llvm::all_of(
+      kernel.getBody().front().getArgumentTypes(), [](Type type) {
+        return cast<RankedTensorType>(type).getNumElements() == 1;
+      });
+}
+
+// The sum of squares of one gradient.
+bool isNorm(exec::KernelOp kernel) {
+  return describe(kernel) == "fused: mul, sum";
+}
+
 // A launch that writes a parameter or a moment.
 bool isUpdate(exec::LaunchOp launch) {
   ArrayRef<Attribute> buffers = launch.getBuffers().getValue();
@@ -80,7 +93,10 @@ training: {global_batch: 4, steps: 1, optimizer: {kind: adamw}}
   SymbolTable symbols(*module);
   module->walk<WalkOrder::PreOrder>([&](exec::LaunchOp launch) {
     auto kernel = symbols.lookup<exec::KernelOp>(launch.getKernel());
+    if (isScalar(kernel))
+      return;
     auto &part = isUpdate(launch) ? launches.update
+                 : isNorm(kernel) ? launches.norm
                  : isForward      ? launches.forward
                                   : launches.backward;
     ++part[describe(kernel)];
@@ -104,6 +120,7 @@ std::map<std::string, int> difference(const std::map<std::string, int> &more,
 Launches difference(const Launches &more, const Launches &less) {
   return {difference(more.forward, less.forward),
           difference(more.backward, less.backward),
+          difference(more.norm, less.norm),
           difference(more.update, less.update)};
 }
 
@@ -118,6 +135,7 @@ TEST(KernelCount, OfATransformerLayerIsAsDocumented) {
   Launches layer = difference(three, two);
   print("forward", layer.forward);
   print("backward", layer.backward);
+  print("norm", layer.norm);
   print("update", layer.update);
   std::string page =
       readFile(std::string(KILN_SOURCE_FOLDER) + "/docs/kernels.md");
@@ -126,12 +144,14 @@ TEST(KernelCount, OfATransformerLayerIsAsDocumented) {
       std::to_string(Launches::sum(layer.backward)) + " backward";
   EXPECT_NE(page.find(sentence), page.npos)
       << "docs/kernels.md does not say \"" << sentence << "\"";
-  // One for each of its 12 parameters.
+  // One of each for each of its 12 parameters.
+  EXPECT_EQ(Launches::sum(layer.norm), 12);
   EXPECT_EQ(Launches::sum(layer.update), 12);
   // Nothing depends on how deep a layer lies.
   Launches next = difference(four, three);
   EXPECT_EQ(layer.forward, next.forward);
   EXPECT_EQ(layer.backward, next.backward);
+  EXPECT_EQ(layer.norm, next.norm);
   EXPECT_EQ(layer.update, next.update);
 }
 

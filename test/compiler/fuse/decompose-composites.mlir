@@ -81,8 +81,8 @@ func.func @head(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %labels: tensor<4xi32
 // CHECK-LABEL: func.func @attention(
 //       JOINT:   kiln.attention causal
 //   REFERENCE:   kiln.contract "bshd,bthd->bhst"
-//   REFERENCE:   kiln.compare le
 //   REFERENCE:   kiln.constant 0xFFF0000000000000
+//   REFERENCE:   kiln.compare le
 //   REFERENCE:   kiln.select
 //   REFERENCE:   kiln.max "abcd->abc"
 //   REFERENCE:   kiln.contract "bhst,bthd->bshd"

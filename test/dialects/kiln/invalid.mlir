@@ -427,7 +427,7 @@ func.func @head_of_other_width(%x: tensor<4x8xf32>, %w: tensor<16x4xf32>, %label
 // -----
 
 func.func @head_with_other_results(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %labels: tensor<4xi32>) {
-  // expected-error @+1 {{'kiln.head_loss' op must have a scalar and the types of x and weight as results}}
+  // expected-error @+1 {{'kiln.head_loss' op must have a scalar as result, and perhaps gradients of the types of x and weight}}
   %0:3 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>)
   return
 }
@@ -460,7 +460,7 @@ func.func @attention_with_other_results(%packed: tensor<1x4x3x2x8xf32>) {
 
 // Truth values and integers have no gradient and no fractions: arithmetic is on floats.
 func.func @add_of_integers(%x: tensor<4xi32>) {
-  // expected-error @+1 {{'kiln.add' op operand #0 must be ranked tensor of 32-bit float or 64-bit float values, but got 'tensor<4xi32>'}}
+  // expected-error @+1 {{'kiln.add' op operand #0 must be ranked tensor of 32-bit float or 64-bit float or bfloat16 type values, but got 'tensor<4xi32>'}}
   %0 = kiln.add %x, %x : tensor<4xi32>
   return
 }
@@ -550,5 +550,45 @@ func.func @pool_of_padding(%x: tensor<2x5x5x3xf32>) {
 func.func @pool_of_other_channels(%x: tensor<2x5x5x3xf32>) {
   // expected-error @+1 {{'kiln.max_pool' op makes 'tensor<2x3x3x3xf32>', found 'tensor<2x3x3x4xf32>'}}
   %0 = kiln.max_pool %x window [3, 3] strides [1, 1] padding [0, 0] : (tensor<2x5x5x3xf32>) -> tensor<2x3x3x4xf32>
+  return
+}
+
+// -----
+
+func.func @groups_that_do_not_fit(%x: tensor<6x2x2x3xf32>, %s: tensor<3xf32>) {
+  // expected-error @+1 {{'kiln.batch_norm' op takes statistics over groups of 4 samples, which do not make up a batch of 6; wanted a multiple}}
+  %y:3 = kiln.batch_norm %x, %s, %s group 4 epsilon 1.0e-5 : (tensor<6x2x2x3xf32>, tensor<3xf32>, tensor<3xf32>) -> (tensor<6x2x2x3xf32>, tensor<6x3xf32>, tensor<6x3xf32>)
+  return
+}
+
+// -----
+
+func.func @norm_of_other_width(%x: tensor<?x2x2x3xf32>, %s: tensor<4xf32>) {
+  // expected-error @+1 {{'kiln.batch_norm' op needs 'tensor<3xf32>' per channel, found 'tensor<4xf32>'}}
+  %y:3 = kiln.batch_norm %x, %s, %s group 4 epsilon 1.0e-5 : (tensor<?x2x2x3xf32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<?x2x2x3xf32>, tensor<?x3xf32>, tensor<?x3xf32>)
+  return
+}
+
+// -----
+
+func.func @dropout_of_everything(%x: tensor<?x4xf32>, %samples: tensor<?xi32>, %step: tensor<f64>) {
+  // expected-error @+1 {{'kiln.dropout' op has rate 1.000000e+00; wanted at least 0, below 1}}
+  %y = kiln.dropout %x, %samples, %step rate 1.0 seed 0 stream 0 : (tensor<?x4xf32>, tensor<?xi32>, tensor<f64>) -> tensor<?x4xf32>
+  return
+}
+
+// -----
+
+func.func @dropout_of_other_samples(%x: tensor<5x4xf32>, %samples: tensor<3xi32>, %step: tensor<f64>) {
+  // expected-error @+1 {{'kiln.dropout' op needs one number per sample of 'tensor<5x4xf32>', found 'tensor<3xi32>'}}
+  %y = kiln.dropout %x, %samples, %step rate 0.5 seed 0 stream 0 : (tensor<5x4xf32>, tensor<3xi32>, tensor<f64>) -> tensor<5x4xf32>
+  return
+}
+
+// -----
+
+func.func @attention_of_other_lengths(%packed: tensor<2x4x3x2x4xf32>, %lengths: tensor<3xi32>) {
+  // expected-error @+1 {{'kiln.attention' op needs one i32 length per sample of 'tensor<2x4x3x2x4xf32>', found 'tensor<3xi32>'}}
+  %a:2 = kiln.attention %packed lengths %lengths scale 0.5 : (tensor<2x4x3x2x4xf32>, tensor<3xi32>) -> (tensor<2x4x2x4xf32>, tensor<2x2x4xf32>)
   return
 }
