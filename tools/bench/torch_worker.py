@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A training step of GPT in PyTorch, as its users write it, timed on request.
+"""Training steps of the workloads in PyTorch, as its users write them, timed on request (see worker.py)."""
 
-Reads one line of JSON with the workload, warms up, answers with one line, then for every number read from stdin runs
-that many steps and answers with their times. While it waits it uses no processor, so it can share a run with Kiln.
-"""
-
-import json
-import math
+import itertools
 import sys
-import time
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import batches
+import worker
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "test/golden"))
+import references  # noqa: E402
 
 
 class Block(nn.Module):
@@ -35,113 +36,112 @@ class Block(nn.Module):
         return x + self.c_out(F.gelu(self.c_fc(self.ln_2(x)), approximate="tanh"))
 
 
+def start_normal(module):
+    for parameter in module.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=0.02)
+
+
 class Gpt(nn.Module):
-    def __init__(self, layers, hidden, heads, feed_forward, sequence, vocabulary):
+    def __init__(self, model):
         super().__init__()
+        hidden, vocabulary = model["hidden"], model["vocabulary"]
         self.wte = nn.Embedding(vocabulary, hidden)
-        self.wpe = nn.Parameter(torch.empty(sequence, hidden))
-        self.blocks = nn.ModuleList(Block(hidden, heads, feed_forward) for _ in range(layers))
+        self.wpe = nn.Parameter(torch.empty(model["sequence"], hidden))
+        self.blocks = nn.ModuleList(
+            Block(hidden, model["heads"], model["feed_forward"]) for _ in range(model["layers"]))
         self.ln_f = nn.LayerNorm(hidden)
         self.head = nn.Linear(hidden, vocabulary, bias=False)
-        for parameter in self.parameters():
-            if parameter.dim() > 1:
-                nn.init.normal_(parameter, std=0.02)
+        start_normal(self)
 
-    def forward(self, tokens, labels):
-        x = self.wte(tokens) + self.wpe
+    def forward(self, batch):
+        x = self.wte(batch["tokens"]) + self.wpe
         for block in self.blocks:
             x = block(x)
         logits = self.head(self.ln_f(x))
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+        return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
 
 
-def peak_bytes():
-    with open("/proc/self/status") as status:
-        for line in status:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    return 0
+class Bert(nn.Module):
+    """Looks only at the masked tokens in its head, as fast implementations do."""
+
+    def __init__(self, model):
+        super().__init__()
+        hidden = model["hidden"]
+        self.words = nn.Embedding(model["vocabulary"], hidden)
+        self.positions = nn.Parameter(torch.empty(model["sequence"], hidden))
+        self.segments = nn.Embedding(2, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        layer = nn.TransformerEncoderLayer(hidden, model["heads"], model["feed_forward"], dropout=0.0,
+                                           activation="gelu", batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, model["layers"], enable_nested_tensor=False)
+        self.transform = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.LayerNorm(hidden))
+        self.bias = nn.Parameter(torch.zeros(model["vocabulary"]))
+        self.pooler = nn.Sequential(nn.Linear(hidden, hidden), nn.Tanh(), nn.Linear(hidden, 2))
+        start_normal(self)
+
+    def forward(self, batch):
+        tokens = batch["tokens"]
+        x = self.norm(self.words(tokens) + self.segments(batch["segments"]) + self.positions)
+        is_padding = torch.arange(tokens.shape[1]) >= batch["length"][:, None]
+        x = self.encoder(x, src_key_padding_mask=is_padding)
+        masked = x.gather(1, batch["positions"][:, :, None].expand(-1, -1, x.shape[2]))
+        logits = F.linear(self.transform(masked), self.words.weight, self.bias)
+        return (F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
+                + F.cross_entropy(self.pooler(x[:, 0]), batch["next"]))
 
 
-def forget_peak():
-    """What start-up and compiling took is not the step's."""
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
+MODELS = {"gpt": Gpt, "bert": Bert, "classifier": references.Classifier, "resnet": references.Resnet}
 
 
 class Trainer:
+    version = f"torch {torch.__version__}"
+
     def __init__(self, work):
         torch.set_num_threads(work["threads"])
         torch.manual_seed(0)
         self.work = work
-        model = work["model"]
-        self.model = Gpt(**model)
-        forward = self.model
-        if work["mode"] == "compile":
-            forward = torch.compile(self.model)
-        self.forward = forward
-        with open(work["data"], "rb") as file:
-            text = file.read(1 << 20)
-        self.data = torch.frombuffer(bytearray(text), dtype=torch.uint8).long()
-        self.position = 0
-        self.optimizer = self.adamw(fused=True)
+        self.model = MODELS[work["model"]["kind"]](work["model"])
+        self.forward = torch.compile(self.model) if work["mode"] == "compile" else self.model
+        self.batches = batches.batches(work)
+        self.use("fused", torch.contiguous_format)
 
-    def adamw(self, **options):
-        return torch.optim.AdamW(self.model.parameters(), lr=1e-3, **options)
-
-    def batch(self):
-        sequence, samples = self.work["model"]["sequence"], self.work["batch"]
-        need = sequence * samples
-        if self.position + need + 1 > len(self.data):
-            self.position = 0
-        begin = self.position
-        self.position += need
-        shape = (samples, sequence)
-        return self.data[begin : begin + need].view(shape), self.data[begin + 1 : begin + need + 1].view(shape)
+    def use(self, implementation, layout):
+        """An implementation of the optimizer, and how images and their weights lie in memory."""
+        kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[self.work["optimizer"]]
+        self.layout = layout
+        if self.work["model"]["kind"] == "resnet":
+            self.model.to(memory_format=layout)
+        # The state of the last one goes before that of this one comes.
+        self.optimizer = None
+        self.optimizer = kind(self.model.parameters(), lr=1e-3, **{implementation: True})
 
     def step(self):
-        start = time.perf_counter()
-        tokens, labels = self.batch()
-        loss = self.forward(tokens, labels)
+        batch = {name: torch.from_numpy(value) for name, value in next(self.batches).items()}
+        if "image" in batch:
+            batch["image"] = batch["image"].contiguous(memory_format=self.layout)
+        loss = self.forward(batch)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
-        value = loss.item()
-        seconds = time.perf_counter() - start
-        assert math.isfinite(value)
-        return seconds
+        return loss.item()
 
-    def choose_optimizer(self):
-        """The faster of the two implementations that PyTorch offers."""
+    def settle(self):
+        """Takes the fastest of what PyTorch offers."""
+        layouts = {"contiguous": torch.contiguous_format}
+        if self.work["model"]["kind"] == "resnet":
+            layouts["channels last"] = torch.channels_last
         best = None
-        for name in ("fused", "foreach"):
-            self.optimizer = self.adamw(**{name: True})
+        for implementation, layout in itertools.product(("fused", "foreach"), layouts):
+            self.use(implementation, layouts[layout])
             self.step()
-            seconds = min(self.step() for _ in range(2 if self.work["slow"] else 20))
+            seconds = min(worker.timed_step(self) for _ in range(2 if self.work["slow"] else 20))
             if best is None or seconds < best[0]:
-                best = (seconds, name)
-        self.optimizer = None
-        self.optimizer = self.adamw(**{best[1]: True})
+                best = (seconds, implementation, layout)
+        self.use(best[1], layouts[best[2]])
         self.step()
-        return best[1]
-
-
-def main():
-    work = json.loads(sys.stdin.readline())
-    start = time.perf_counter()
-    trainer = Trainer(work)
-    trainer.step()
-    first = time.perf_counter() - start
-    whole = peak_bytes()
-    optimizer = trainer.choose_optimizer()
-    forget_peak()
-    trainer.step()
-    answer = {"torch": torch.__version__, "first_step": first, "optimizer": optimizer, "peak_at_start": whole}
-    print(json.dumps(answer), flush=True)
-    for line in sys.stdin:
-        times = [trainer.step() for _ in range(int(line))]
-        print(json.dumps({"seconds": times, "peak": peak_bytes()}), flush=True)
+        return best[1] if len(layouts) == 1 else f"{best[1]}, {best[2]}"
 
 
 if __name__ == "__main__":
-    main()
+    worker.serve(Trainer)
