@@ -81,19 +81,9 @@ Expected<std::string> RunFolder::setAside() {
 
 Status RunFolder::write(const std::string &name,
                         const std::string &text) const {
-  std::string path = path_ + "/" + name, temporary = path + ".tmp";
-  ::unlink(temporary.c_str());
-  Expected<OutputFile> file = OutputFile::create(temporary);
-  if (!file.ok())
-    return file.status();
-  Status status = file->write(std::as_bytes(std::span(text)));
-  if (status.ok())
-    status = file->finish();
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
-    status = failIo(path, "rename a temporary file to it");
-  if (!status.ok())
-    ::unlink(temporary.c_str());
-  return status;
+  return replaceFile(path_ + "/" + name, [&](OutputFile &file) {
+    return file.write(std::as_bytes(std::span(text)));
+  });
 }
 
 } // namespace kiln

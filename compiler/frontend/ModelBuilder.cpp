@@ -48,17 +48,21 @@ Value ModelBuilder::integers(StringRef name, ArrayRef<int64_t> sampleShape) {
 }
 
 // The function that is written first declares the variable.
+void ModelBuilder::declare(StringRef name, RankedTensorType type, Role role,
+                           Start start) {
+  if (module.lookupSymbol(name))
+    return;
+  OpBuilder declarations(function);
+  VariableOp::create(declarations, module.getLoc(), name, type, role,
+                     start.kind, llvm::APFloat(start.a), llvm::APFloat(start.b),
+                     /*decays=*/role == Role::parameter && type.getRank() > 1);
+}
+
 Value ModelBuilder::addVariable(StringRef name, RankedTensorType type,
                                 Role role, Start start, StringRef attribute) {
   if (Value known = arguments.lookup(name))
     return known;
-  if (!module.lookupSymbol(name)) {
-    OpBuilder declarations(function);
-    VariableOp::create(
-        declarations, module.getLoc(), name, type, role, start.kind,
-        llvm::APFloat(start.a), llvm::APFloat(start.b),
-        /*decays=*/role == Role::parameter && type.getRank() > 1);
-  }
+  declare(name, type, role, start);
   auto symbol = FlatSymbolRefAttr::get(builder.getContext(), name);
   return arguments[name] =
              addArgument(type, builder.getNamedAttr(attribute, symbol));
@@ -147,12 +151,8 @@ Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
   auto norm = BatchNormOp::create(
       builder, c.loc, type, perSample, perSample, x, scale, shift,
       builder.getI64IntegerAttr(group), builder.getF64FloatAttr(kEpsilon));
-  OpBuilder declarations(function);
-  for (auto [variable, start] :
-       {std::pair(meanName, InitKind::zeros), {varianceName, InitKind::ones}})
-    VariableOp::create(declarations, module.getLoc(), variable, vector,
-                       Role::statistic, start, llvm::APFloat(0.0),
-                       llvm::APFloat(0.0), /*decays=*/false);
+  declare(meanName, vector, Role::statistic, {});
+  declare(varianceName, vector, Role::statistic, {InitKind::ones});
   // Running variances are unbiased, those that normalise are not.
   double count = double(group);
   for (int64_t size : type.getShape().drop_front().drop_back())

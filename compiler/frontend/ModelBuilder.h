@@ -96,6 +96,8 @@ public:
 private:
   mlir::Value addArgument(mlir::RankedTensorType type,
                           mlir::NamedAttribute attribute);
+  void declare(llvm::StringRef name, mlir::RankedTensorType type, Role role,
+               Start start);
   mlir::Value addVariable(llvm::StringRef name, mlir::RankedTensorType type,
                           Role role, Start start, llvm::StringRef attribute);
   mlir::Value attendInParts(llvm::StringRef name, mlir::Value split,

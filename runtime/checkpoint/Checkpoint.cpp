@@ -125,20 +125,10 @@ Status Checkpoint::exportWeights(const std::string &path) const {
                            return copyTensor(*tensor.file, *tensor.entry, file);
                          }});
   }
-  std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  Expected<OutputFile> file = OutputFile::create(temporary);
-  if (!file.ok())
-    return file.status();
-  // Libraries ask for the format of the framework that the names belong to.
-  Status status =
-      writeSafetensors(*file, std::move(sources), {{"format", "pt"}});
-  if (status.ok())
-    status = file->finish();
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
-    status = failIo(path, "rename a temporary file to it");
-  if (!status.ok())
-    ::unlink(temporary.c_str());
-  return status;
+  return replaceFile(path, [&](OutputFile &file) {
+    // Libraries ask for the format of the framework that the names belong to.
+    return writeSafetensors(file, std::move(sources), {{"format", "pt"}});
+  });
 }
 
 Status writeCheckpoint(const std::string &folder, Manifest manifest,

@@ -67,4 +67,21 @@ Status OutputFile::finish() {
   return Status();
 }
 
+Status replaceFile(const std::string &path,
+                   const std::function<Status(OutputFile &)> &fill) {
+  std::string temporary = path + ".tmp-" + std::to_string(::getpid());
+  ::unlink(temporary.c_str()); // A process of this number may have died here.
+  Expected<OutputFile> file = OutputFile::create(temporary);
+  if (!file.ok())
+    return file.status();
+  Status status = fill(*file);
+  if (status.ok())
+    status = file->finish();
+  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
+    status = failIo(path, "rename a temporary file to it");
+  if (!status.ok())
+    ::unlink(temporary.c_str());
+  return status;
+}
+
 } // namespace kiln

@@ -6,6 +6,7 @@
 #include "runtime/artifact/Sha256.h"
 
 #include <cstdint>
+#include <functional>
 
 namespace kiln {
 
@@ -40,6 +41,11 @@ private:
   Sha256 hash_;
   std::string hashText_;
 };
+
+/// Writes a file beside `path` by `fill` and renames it, so that the old file
+/// or the whole new one is there, whatever happens.
+Status replaceFile(const std::string &path,
+                   const std::function<Status(OutputFile &)> &fill);
 
 /// "PATH: cannot ACTION: what errno says", as an I/O error.
 Status failIo(const std::string &path, const char *action);

@@ -422,52 +422,62 @@ static GemmShape asMatrixProduct(const ConvolutionShape &shape, int64_t n,
   return gemm;
 }
 
+namespace {
+/// One side of a filter: how many channels, and elements from one to the next.
+struct FilterSide {
+  int64_t channels, stride;
+};
+} // namespace
+
+// Reads the channels `from` and writes the channels `to`, along axes that
+// `planAxis` lays out.
+static KernelCode emitSliding(ModuleOp module, StringRef symbol,
+                              const ConvolutionShape &shape, FilterSide from,
+                              FilterSide to,
+                              AxisPlan (*planAxis)(const WindowAxis &),
+                              const CpuTarget &target) {
+  const WindowAxis &rows = shape.windows.rows, &columns = shape.windows.columns;
+  if (isMatrixProduct(shape)) {
+    GemmShape gemm = asMatrixProduct(shape, to.channels, from.channels);
+    gemm.bRowStride = from.stride;
+    gemm.bColumnStride = to.stride;
+    return emitGemm(module, symbol, gemm, target);
+  }
+  SlidingProduct product = {shape.batch,
+                            planAxis(rows),
+                            planAxis(columns),
+                            from.channels,
+                            to.channels,
+                            from.stride,
+                            to.stride,
+                            columns.window,
+                            shape.outputs * shape.inputs * rows.window *
+                                columns.window,
+                            shape.elementType};
+  return SlidingWriter(module, symbol, product, target).emit();
+}
+
+// In a filter [outputs, inputs, height, width].
+static FilterSide inputsOf(const ConvolutionShape &shape) {
+  return {shape.inputs,
+          shape.windows.rows.window * shape.windows.columns.window};
+}
+static FilterSide outputsOf(const ConvolutionShape &shape) {
+  return {shape.outputs, shape.inputs * inputsOf(shape).stride};
+}
+
 KernelCode emitConvolution(ModuleOp module, StringRef symbol,
                            const ConvolutionShape &shape,
                            const CpuTarget &target) {
-  const WindowAxis &rows = shape.windows.rows, &columns = shape.windows.columns;
-  if (isMatrixProduct(shape)) {
-    GemmShape gemm = asMatrixProduct(shape, shape.outputs, shape.inputs);
-    gemm.bRowStride = 1;
-    gemm.bColumnStride = shape.inputs;
-    return emitGemm(module, symbol, gemm, target);
-  }
-  int64_t taps = rows.window * columns.window;
-  SlidingProduct product = {shape.batch,
-                            planForward(rows),
-                            planForward(columns),
-                            shape.inputs,
-                            shape.outputs,
-                            taps,
-                            shape.inputs * taps,
-                            columns.window,
-                            shape.outputs * shape.inputs * taps,
-                            shape.elementType};
-  return SlidingWriter(module, symbol, product, target).emit();
+  return emitSliding(module, symbol, shape, inputsOf(shape), outputsOf(shape),
+                     planForward, target);
 }
 
 KernelCode emitConvolutionGradInput(ModuleOp module, StringRef symbol,
                                     const ConvolutionShape &shape,
                                     const CpuTarget &target) {
-  const WindowAxis &rows = shape.windows.rows, &columns = shape.windows.columns;
-  if (isMatrixProduct(shape)) {
-    GemmShape gemm = asMatrixProduct(shape, shape.inputs, shape.outputs);
-    gemm.bRowStride = shape.inputs;
-    gemm.bColumnStride = 1;
-    return emitGemm(module, symbol, gemm, target);
-  }
-  int64_t taps = rows.window * columns.window;
-  SlidingProduct product = {shape.batch,
-                            planGradient(rows),
-                            planGradient(columns),
-                            shape.outputs,
-                            shape.inputs,
-                            shape.inputs * taps,
-                            taps,
-                            columns.window,
-                            shape.outputs * shape.inputs * taps,
-                            shape.elementType};
-  return SlidingWriter(module, symbol, product, target).emit();
+  return emitSliding(module, symbol, shape, outputsOf(shape), inputsOf(shape),
+                     planGradient, target);
 }
 
 } // namespace kiln::cpu

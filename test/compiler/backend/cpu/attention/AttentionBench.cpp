@@ -2,60 +2,17 @@
 // Times attention on two workers. Reads a line, runs a round and prints the
 // best milliseconds, so that a script can alternate rounds with a competitor.
 #include "CompiledKernel.h"
+#include "test/compiler/backend/cpu/WorkerPair.h"
 
-#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <immintrin.h>
 #include <string>
-#include <thread>
 
 using namespace kiln::cpu::test;
 
 namespace {
-
-constexpr int64_t kWorkers = 2;
-
-/// Two threads that meet by spinning, as the runtime's do while work comes.
-class Pair {
-public:
-  void run(const CompiledKernel &kernel, void *const *buffers) {
-    for (size_t stage = 0; stage < kernel.code.stages.size(); ++stage) {
-      this->kernel = &kernel;
-      this->buffers = buffers;
-      this->stage = stage;
-      int turn = posted.fetch_add(1, std::memory_order_release) + 1;
-      kernel.runShare(stage, buffers, 0, kWorkers);
-      while (done.load(std::memory_order_acquire) != turn)
-        _mm_pause();
-    }
-  }
-  ~Pair() {
-    isOver = true;
-    other.join();
-  }
-
-private:
-  void serve() {
-    for (int turn = 1;; ++turn) {
-      while (posted.load(std::memory_order_acquire) < turn) {
-        if (isOver)
-          return;
-        _mm_pause();
-      }
-      kernel->runShare(stage, buffers, 1, kWorkers);
-      done.store(turn, std::memory_order_release);
-    }
-  }
-  const CompiledKernel *kernel = nullptr;
-  void *const *buffers = nullptr;
-  size_t stage = 0;
-  std::atomic<int> posted = 0, done = 0;
-  std::atomic<bool> isOver = false;
-  std::thread other{[this] { serve(); }};
-};
 
 float *makeBuffer(size_t elements) {
   auto *data = static_cast<float *>(
@@ -65,11 +22,11 @@ float *makeBuffer(size_t elements) {
   return data;
 }
 
-double milliseconds(Pair &pair, const CompiledKernel &kernel,
+double milliseconds(WorkerPair &pair, const CompiledKernel &kernel,
                     std::vector<void *> buffers, int repeats) {
   auto start = std::chrono::steady_clock::now();
   for (int repeat = 0; repeat < repeats; ++repeat)
-    pair.run(kernel, buffers.data());
+    pair.run(kernel.code.stages.size(), kernel, buffers.data());
   std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - start;
   return elapsed.count() / repeats;
@@ -101,13 +58,13 @@ int main(int argc, char **argv) {
   float *logSumExp = makeBuffer(shape.batch * shape.heads * shape.sequence);
   float *outGradient = makeBuffer(elements);
   float *gradient = makeBuffer(3 * elements);
-  float *scratch = makeBuffer(kWorkers *
+  float *scratch = makeBuffer(WorkerPair::kWorkers *
                               std::max(forward.code.scratchBytesPerWorker,
                                        backward.code.scratchBytesPerWorker) /
                               4);
   char line[16];
   while (std::fgets(line, sizeof(line), stdin)) {
-    Pair pair;
+    WorkerPair pair;
     double bestForward = 1e9, bestBackward = 1e9;
     for (int round = 0; round < 10; ++round) {
       bestForward = std::min(

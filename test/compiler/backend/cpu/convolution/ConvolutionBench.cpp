@@ -5,62 +5,20 @@
 // competitor. Arguments: batch, size of the first image, its channels, depth
 // (18 or 50).
 #include "compiler/backend/cpu/EmitConvolution.h"
+#include "test/compiler/backend/cpu/WorkerPair.h"
 #include "test/compiler/backend/cpu/gemm/KernelRunner.h"
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <immintrin.h>
-#include <thread>
 
 using namespace kiln;
 using namespace kiln::cpu;
+using kiln::cpu::test::WorkerPair;
 using namespace mlir;
 
 namespace {
-
-constexpr int64_t kWorkers = 2;
-
-/// Two threads that meet by spinning, as the runtime's do while work comes.
-class Pair {
-public:
-  void run(const LoadedKernel &next, void *const *nextBuffers) {
-    for (size_t number = 0; number < next.code().stages.size(); ++number) {
-      kernel = &next;
-      buffers = nextBuffers;
-      stage = number;
-      int turn = posted.fetch_add(1, std::memory_order_release) + 1;
-      next.runShare(number, nextBuffers, 0, kWorkers);
-      while (done.load(std::memory_order_acquire) != turn)
-        _mm_pause();
-    }
-  }
-  ~Pair() {
-    isOver = true;
-    other.join();
-  }
-
-private:
-  void serve() {
-    for (int turn = 1;; ++turn) {
-      while (posted.load(std::memory_order_acquire) < turn) {
-        if (isOver)
-          return;
-        _mm_pause();
-      }
-      kernel->runShare(stage, buffers, 1, kWorkers);
-      done.store(turn, std::memory_order_release);
-    }
-  }
-  const LoadedKernel *kernel = nullptr;
-  void *const *buffers = nullptr;
-  size_t stage = 0;
-  std::atomic<int> posted = 0, done = 0;
-  std::atomic<bool> isOver = false;
-  std::thread other{[this] { serve(); }};
-};
 
 struct Layer {
   int64_t size, inputs, outputs, window, stride, padding;
@@ -132,7 +90,7 @@ Bench prepare(const Layer &layer, int64_t batch) {
           Type type = Builder(module.getContext()).getF32Type();
           return emitter(module, type, target);
         }));
-    buffers.push_back(bench.kernels.back()->scratch(kWorkers));
+    buffers.push_back(bench.kernels.back()->scratch(WorkerPair::kWorkers));
     bench.buffers.push_back(buffers);
   };
   if (layer.isPool) {
@@ -172,12 +130,12 @@ Bench prepare(const Layer &layer, int64_t batch) {
   return bench;
 }
 
-double bestMilliseconds(Pair &pair, const LoadedKernel &kernel,
+double bestMilliseconds(WorkerPair &pair, const LoadedKernel &kernel,
                         void *const *buffers) {
   double best = 1e9;
   for (int round = 0; round < 7; ++round) {
     auto start = std::chrono::steady_clock::now();
-    pair.run(kernel, buffers);
+    pair.run(kernel.code().stages.size(), kernel, buffers);
     std::chrono::duration<double, std::milli> elapsed =
         std::chrono::steady_clock::now() - start;
     best = std::min(best, elapsed.count());
@@ -205,7 +163,7 @@ int main(int argc, char **argv) {
   std::fflush(stdout);
   char line[16];
   while (std::fgets(line, sizeof(line), stdin)) {
-    Pair pair;
+    WorkerPair pair;
     for (const Bench &bench : benches) {
       const Layer &l = bench.layer;
       std::printf("%s %ld %ld %ld %ld %ld %ld", l.isPool ? "pool" : "conv",
