@@ -7,7 +7,8 @@
 // an op that relates them has joined, so the walk is repeated until nothing
 // changes. An op whose result is larger than all it reads (a broadcast, a
 // constant, a bf16 number made f32) is copied to every reader, so it is never
-// stored.
+// stored. So is, when all have joined, one whose readers in other kernels read
+// all that it reads: the square of a gradient, for its norm and for Adam.
 #include "compiler/fuse/KernelDomain.h"
 #include "compiler/pipeline/Passes.h"
 
@@ -40,6 +41,11 @@ static bool isExpanding(Operation *op) {
   return getByteSize(op->getResult(0).getType()) > read;
 }
 
+static bool isElementwise(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  return structured && structured.getReduction() == Reduction::none;
+}
+
 static void copyExpandingOpsToReaders(Block &block) {
   SmallVector<Operation *> ops;
   for (Operation &op : block)
@@ -63,6 +69,8 @@ static void copyExpandingOpsToReaders(Block &block) {
 
 namespace {
 
+constexpr size_t kMostOps = 160; // Bounds registers and compile time.
+
 /// A set of ops that become one kernel, and the groups that read what it makes.
 struct Group {
   SmallVector<Operation *> ops; // In program order.
@@ -75,6 +83,7 @@ class Grouping {
 public:
   Grouping(Block &block, bool fuse);
   void fuseAll();
+  void copyToReaders();
   /// Groups in an order that respects their dependences.
   SmallVector<Group *> getOrder();
 
@@ -85,9 +94,13 @@ private:
   SmallVector<Group *> sort(Edges edges);
   bool joinReaders(Operation *op);
   bool joinSiblings(Value value);
+  bool canCopy(Operation *op, Group *reader);
+  void copyTo(Group *reader, Operation *op);
   bool tryJoin(Group *writer, Group *reader);
   std::optional<Readers> findReadersBefore(Group *from, Group *to);
   void mergeRanks(Group *from, Group *to, const Readers &readers);
+  SmallVector<Operation *> merge(ArrayRef<Operation *> some,
+                                 ArrayRef<Operation *> others);
   void visitReaders(Group *group, llvm::function_ref<void(Group *)> visit);
 
   Block &block;
@@ -201,8 +214,17 @@ static bool hasUnusualRows(Operation *op) {
   return kept > 0 && !keepsLast && !losesLast;
 }
 
+SmallVector<Operation *> Grouping::merge(ArrayRef<Operation *> some,
+                                         ArrayRef<Operation *> others) {
+  SmallVector<Operation *> together(some);
+  together.append(others.begin(), others.end());
+  llvm::sort(together, [&](Operation *a, Operation *b) {
+    return positions[a] < positions[b];
+  });
+  return together;
+}
+
 bool Grouping::tryJoin(Group *writer, Group *reader) {
-  constexpr size_t kMostOps = 160; // Bounds registers and compile time.
   if (writer == reader || !writer->isOpen || !reader->isOpen ||
       writer->ops.size() + reader->ops.size() > kMostOps ||
       mixesScalars(writer, reader))
@@ -213,11 +235,7 @@ bool Grouping::tryJoin(Group *writer, Group *reader) {
                     llvm::any_of(reader->ops, hasUnusualRows);
   if (hasUnusual && !joinsUnusual)
     return false;
-  SmallVector<Operation *> together = writer->ops;
-  together.append(reader->ops);
-  llvm::sort(together, [&](Operation *a, Operation *b) {
-    return positions[a] < positions[b];
-  });
+  SmallVector<Operation *> together = merge(writer->ops, reader->ops);
   if (!KernelDomain::analyse(together))
     return false;
   Group *earlier = writer->rank < reader->rank ? writer : reader;
@@ -297,6 +315,56 @@ bool Grouping::joinReaders(Operation *op) {
   for (Group *reader : latestFirst)
     hasJoined |= tryJoin(groupOf[op], reader);
   return hasJoined;
+}
+
+// Whether `reader` would read nothing more if it computed `op` itself.
+bool Grouping::canCopy(Operation *op, Group *reader) {
+  if (!reader || !reader->isOpen || reader->ops.size() >= kMostOps)
+    return false;
+  bool readsAll = llvm::all_of(op->getOperands(), [&](Value operand) {
+    return llvm::any_of(operand.getUsers(), [&](Operation *user) {
+      return groupOf.lookup(user) == reader;
+    });
+  });
+  return readsAll && KernelDomain::analyse(merge({op}, reader->ops));
+}
+
+void Grouping::copyTo(Group *reader, Operation *op) {
+  OpBuilder builder(op);
+  Operation *copy = builder.clone(*op);
+  positions[copy] = positions[op];
+  groupOf[copy] = reader;
+  reader->ops = merge({copy}, reader->ops);
+  op->getResult(0).replaceUsesWithIf(copy->getResult(0), [&](OpOperand &use) {
+    return groupOf.lookup(use.getOwner()) == reader;
+  });
+}
+
+// From the last op to the first: the copy of one op may be what reads the next.
+void Grouping::copyToReaders() {
+  SmallVector<Operation *> ops;
+  for (Operation &op : block.without_terminator())
+    if (groupOf[&op]->isOpen && op.getNumResults() == 1 &&
+        countElements(op.getResult(0)) > 1 && isElementwise(&op))
+      ops.push_back(&op);
+  for (Operation *op : llvm::reverse(ops)) {
+    Group *writer = groupOf[op];
+    llvm::SmallSetVector<Group *, 4> readers;
+    for (Operation *user : op->getUsers())
+      if (groupOf.lookup(user) != writer)
+        readers.insert(groupOf.lookup(user));
+    bool isStored = llvm::any_of(
+        readers, [&](Group *reader) { return !canCopy(op, reader); });
+    if (isStored)
+      continue; // Then it may as well be read.
+    for (Group *reader : readers)
+      copyTo(reader, op);
+    if (op->use_empty()) {
+      llvm::erase(writer->ops, op);
+      groupOf.erase(op);
+      op->erase();
+    }
+  }
 }
 
 // Edges of the order: from the writer of a value to its readers, and if wanted
@@ -442,6 +510,7 @@ struct FuseKernelsPass : impl::FuseKernelsBase<FuseKernelsPass> {
       copyExpandingOpsToReaders(block);
     Grouping grouping(block, fuse);
     grouping.fuseAll();
+    grouping.copyToReaders();
     OpBuilder builder(block.getTerminator());
     SmallVector<Operation *> done;
     for (Group *group : grouping.getOrder()) {

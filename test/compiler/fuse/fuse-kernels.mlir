@@ -214,3 +214,45 @@ kiln.program @dead_result batch 1 {
     kiln.yield
   }
 }
+
+// A square that a sum over all rows and what waits for that sum both need is made twice: the kernels cannot be one, and
+// kept until then the square would take as much as what both read anyway.
+// CHECK-LABEL: kiln.program @read_anyway
+//       CHECK:   kiln.kernel(%{{.*}}) : (tensor<4x8xf32>) -> tensor<8xf32>
+//       CHECK:     kiln.mul
+//       CHECK:     kiln.sum
+//       CHECK:   kiln.kernel
+//       CHECK:     kiln.mul
+//       CHECK:     kiln.add
+kiln.program @read_anyway batch 4 {
+  kiln.phase "call" repeat 1 first 0 samples 4 inputs ["g"] {
+  ^bb0(%g: tensor<4x8xf32>):
+    %square = kiln.mul %g, %g : tensor<4x8xf32>
+    %sum = kiln.sum "ab->b" %square : tensor<4x8xf32> -> tensor<8xf32>
+    %norm = kiln.broadcast "b->ab" %sum : tensor<8xf32> -> tensor<4x8xf32>
+    %clipped = kiln.div %g, %norm : tensor<4x8xf32>
+    %y = kiln.add %clipped, %square : tensor<4x8xf32>
+    kiln.output "y", %y : tensor<4x8xf32>
+    kiln.yield
+  }
+}
+
+// A value that the other kernel could not make from what it reads is stored, and read there.
+// CHECK-LABEL: kiln.program @not_read_anyway
+//       CHECK:   kiln.kernel(%{{.*}}) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
+//       CHECK:     kiln.mul
+//       CHECK:     kiln.sum
+//       CHECK:   kiln.kernel
+//   CHECK-NOT:     kiln.mul
+//       CHECK:     kiln.div
+kiln.program @not_read_anyway batch 4 {
+  kiln.phase "call" repeat 1 first 0 samples 4 inputs ["g"] {
+  ^bb0(%g: tensor<4x8xf32>):
+    %square = kiln.mul %g, %g : tensor<4x8xf32>
+    %sum = kiln.sum "ab->b" %square : tensor<4x8xf32> -> tensor<8xf32>
+    %norm = kiln.broadcast "b->ab" %sum : tensor<8xf32> -> tensor<4x8xf32>
+    %y = kiln.div %square, %norm : tensor<4x8xf32>
+    kiln.output "y", %y : tensor<4x8xf32>
+    kiln.yield
+  }
+}
