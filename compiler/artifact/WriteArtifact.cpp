@@ -260,8 +260,10 @@ void IndexWriter::addSettings() {
   }
   index.training = std::make_unique<artifact::TrainingT>();
   index.training->global_batch = training.globalBatch;
-  index.training->micro_batch = training.microBatchSize();
-  index.training->accumulation = training.accumulation();
+  std::vector<int64_t> shares = config.shares();
+  int64_t share = *llvm::max_element(shares);
+  index.training->micro_batch = training.microBatchSize(share);
+  index.training->accumulation = training.accumulation(share);
   index.training->steps = training.steps;
   index.training->epochs = training.epochs;
   index.training->seed = training.seed;

@@ -2,7 +2,9 @@
 #include "compiler/config/CheckConfig.h"
 
 #include "compiler/config/CanonicalText.h"
+#include "compiler/config/ReadValue.h"
 #include "compiler/config/Schema.h"
+#include "compiler/config/ShareBatch.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -257,10 +259,47 @@ private:
   }
 
   void checkDevices() {
-    if (areValid({"devices.count"}) && config.devices.count != 1)
-      report("devices.count",
-             "found " + std::to_string(config.devices.count) +
-                 "; more than one device is not available yet");
+    DevicesConfig &devices = config.devices;
+    if (!areValid({"devices.count"}))
+      return;
+    if (devices.threads == 0) // auto
+      devices.threads = std::max<int64_t>(1, availableCores() / devices.count);
+    if (!areValid({"devices.mesh"}))
+      return;
+    MeshConfig &mesh = devices.mesh;
+    if (mesh.data == 0) // auto
+      mesh.data = devices.count;
+    // No product of sizes that are each at most the count overflows.
+    if (mesh.data > devices.count || mesh.tensor > devices.count ||
+        mesh.data * mesh.tensor != devices.count)
+      return report(
+          "devices.mesh",
+          "data * tensor = " + std::to_string(mesh.data) + " * " +
+              std::to_string(mesh.tensor) +
+              " is not devices.count = " + std::to_string(devices.count));
+    checkShares();
+  }
+
+  void checkShares() {
+    const DevicesConfig &devices = config.devices;
+    bool hasSpeeds = isWritten("devices.speeds");
+    if (hasSpeeds && !areValid({"devices.speeds"}))
+      return;
+    if (hasSpeeds &&
+        static_cast<int64_t>(devices.speeds.size()) != devices.mesh.data)
+      return report("devices.speeds",
+                    "found " + std::to_string(devices.speeds.size()) +
+                        " speeds, wanted one per replica: data = " +
+                        std::to_string(devices.mesh.data));
+    int64_t batch = config.training.globalBatch;
+    int64_t group = std::max<int64_t>(1, config.model.statisticsGroup);
+    // A batch that is not whole groups was reported.
+    if (!areValid({"model.kind", "training.global_batch"}) ||
+        batch % group != 0)
+      return;
+    std::string error;
+    if (!shareBatch(batch, devices.mesh.data, devices.speeds, group, error))
+      report("training.global_batch", error);
   }
 
   Config &config;

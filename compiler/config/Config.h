@@ -4,6 +4,7 @@
 
 #include "compiler/config/Diagnostics.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,6 +19,8 @@ enum class OptimizerKind { Adam, AdamW, Sgd };
 enum class ScheduleKind { Constant, Cosine };
 enum class DataKind { Text, Tokens, Documents, Tsv, Idx, None };
 enum class DeviceKind { Cpu };
+enum class Offload { None, Optimizer };
+enum class Recompute { None, Attention, Full };
 
 /// Members that the kind does not use keep their initial values.
 struct ModelConfig {
@@ -85,13 +88,14 @@ struct TrainingConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
 
-  /// Samples of one micro-batch; the last of a step may be smaller.
-  int64_t microBatchSize() const {
-    return microBatch ? microBatch : globalBatch;
+  /// Samples of one micro-batch of a replica that has `share` samples of the
+  /// batch; the last of a step may be smaller.
+  int64_t microBatchSize(int64_t share) const {
+    return microBatch ? std::min(microBatch, share) : share;
   }
-  /// Micro-batches of one step.
-  int64_t accumulation() const {
-    return (globalBatch + microBatchSize() - 1) / microBatchSize();
+  /// Micro-batches of one step of such a replica.
+  int64_t accumulation(int64_t share) const {
+    return (share + microBatchSize(share) - 1) / microBatchSize(share);
   }
 };
 
@@ -112,11 +116,24 @@ struct EvaluationConfig {
   std::string labels; // idx
 };
 
+/// Named axes over the devices; device = data * (size of tensor) + tensor.
+struct MeshConfig {
+  int64_t data = 1;
+  int64_t tensor = 1;
+};
+
+/// Every `auto` is resolved.
 struct DevicesConfig {
   DeviceKind kind = DeviceKind::Cpu;
   int64_t count = 1;
-  int64_t threads = 1; // workers of a device; `auto` is resolved
+  int64_t threads = 1; // workers of a device
   int64_t memory = 0;  // bytes of a device; 0: no limit
+  MeshConfig mesh;     // of `count` devices
+  int64_t zero = 0;    // stage
+  Offload offload = Offload::None;
+  Recompute recompute = Recompute::None;
+  bool isSequenceParallel = true;
+  std::vector<double> speeds; // one per replica; empty: all are alike
 };
 
 struct CheckpointConfig {
@@ -139,6 +156,10 @@ struct Config {
   DevicesConfig devices;
   LogConfig log;
   CheckpointConfig checkpoint;
+
+  /// Samples of the batch that each replica of the mesh computes: in proportion
+  /// to the speeds, whole statistics groups.
+  std::vector<int64_t> shares() const;
 
   /// Canonical YAML: every key that applies, in the schema's order. Equal
   /// configs print equal text, and the text loads as the same config.

@@ -100,10 +100,14 @@ public:
       return readIntegerList();
     case KeyType::Pair:
       return readPair();
+    case KeyType::NumberList:
+      return readNumberList();
     case KeyType::Boolean:
       return readBoolean();
     case KeyType::Choice:
       return readChoice();
+    case KeyType::AutoChoice:
+      return isWord(node, "auto") ? storeChoice(0) : readChoice();
     case KeyType::Probability:
       return readProbability();
     case KeyType::Path:
@@ -184,6 +188,22 @@ private:
     return true;
   }
 
+  bool readNumberList() {
+    auto &values = *std::get<std::vector<double> *>(slot);
+    values.clear();
+    if (node.kind != YamlNode::Kind::Sequence || node.items.empty())
+      return reportWanted(node);
+    bool isValid = true;
+    for (const YamlNode &item : node.items) {
+      std::optional<double> value = parseNumber(item, key);
+      if (value && *value > 0)
+        values.push_back(*value);
+      else
+        isValid = reportWanted(item);
+    }
+    return isValid;
+  }
+
   bool readBoolean() {
     if (!isPlain(node) || (!isWord(node, "true") && !isWord(node, "false")))
       return reportWanted(node);
@@ -202,16 +222,17 @@ private:
     std::vector<std::string> words = splitChoices(key.choices);
     for (size_t i = 0; i < words.size(); ++i)
       if (words[i] == node.text)
-        return storeChoice(words[i], static_cast<int>(i));
+        return storeChoice(i);
     if (hasChoice(key.unavailable, node.text))
       return false;
     return report("found " + node.describe() + ", wanted " + key.wanted() +
                   didYouMean(nearestWord(node.text, words)));
   }
 
-  bool storeChoice(const std::string &word, int number) {
+  bool storeChoice(size_t number) {
+    std::string word = splitChoices(key.choices).at(number);
     if (EnumSlot *enumeration = std::get_if<EnumSlot>(&slot))
-      enumeration->store(enumeration->object, number);
+      enumeration->store(enumeration->object, static_cast<int>(number));
     else if (std::string **text = std::get_if<std::string *>(&slot))
       **text = word;
     else if (int64_t **integer = std::get_if<int64_t *>(&slot))
@@ -253,19 +274,19 @@ private:
   }
 
   bool readThreads() {
-    if (isWord(node, "auto")) {
-      *std::get<int64_t *>(slot) = availableCores();
-      return true;
-    }
     std::optional<int64_t> value = parseInteger(node, key);
     if (value && *value > 1024)
       return report("found " + node.describe() + ", wanted at most 1024");
-    return storeParsed<int64_t>(value);
+    return readOr("auto", value); // 0 until the number of devices is known
   }
 
   bool readMesh() {
-    if (isWord(node, "auto"))
+    MeshConfig &mesh = *std::get<MeshConfig *>(slot);
+    mesh = MeshConfig();
+    if (isWord(node, "auto")) {
+      mesh.data = 0; // until the number of devices is known
       return true;
+    }
     if (!node.isMap())
       return reportWanted(node);
     std::vector<std::string> axes = {"data", "tensor"};
@@ -280,11 +301,10 @@ private:
       else if (!size)
         problem =
             "found " + node.items[i].describe() + ", wanted a positive integer";
-      else if (*size != 1)
-        problem = "an axis of size " + std::to_string(*size) +
-                  " is not available yet; wanted 1";
-      if (problem.empty())
+      if (problem.empty()) {
+        (axis == "data" ? mesh.data : mesh.tensor) = *size;
         continue;
+      }
       diagnostics.error(node.keys[i].position,
                         std::string(key.path) + ": " + problem);
       isValid = false;
@@ -301,6 +321,8 @@ private:
 
 template <typename T, typename Print>
 std::string printList(const std::vector<T> &values, Print print) {
+  if (values.empty())
+    return ""; // No key has an empty list as a value; it is absent.
   std::string text = "[";
   for (size_t i = 0; i < values.size(); ++i)
     text += (i ? ", " : "") + print(values[i]);
@@ -332,9 +354,7 @@ bool readValue(const Key &key, const YamlNode &node, const std::string &folder,
 std::string printValue(const Key &key, const Config &config) {
   struct Printer {
     const Key &key;
-    std::string operator()(std::monostate) const {
-      return key.hasDefault() ? std::string(key.fallback) : "";
-    }
+    std::string operator()(std::monostate) const { return ""; }
     std::string operator()(int64_t *value) const {
       return printInteger(key, *value);
     }
@@ -351,6 +371,10 @@ std::string printValue(const Key &key, const Config &config) {
     }
     std::string operator()(std::vector<double> *values) const {
       return printList(*values, printNumber);
+    }
+    std::string operator()(MeshConfig *mesh) const {
+      return "{data: " + std::to_string(mesh->data) +
+             ", tensor: " + std::to_string(mesh->tensor) + "}";
     }
     std::string operator()(const EnumSlot &slot) const {
       return splitChoices(key.choices).at(slot.load(slot.object));

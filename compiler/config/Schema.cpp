@@ -76,6 +76,12 @@ constexpr Key choice(std::string_view path, std::string_view kinds,
           0,    choices, unavailable,     slot,     summary};
 }
 
+constexpr Key autoChoice(std::string_view path, std::string_view choices,
+                         Slot (*slot)(Config &), std::string_view summary) {
+  return {path, "",     KeyType::AutoChoice, "auto", 0, 0, choices, "",
+          slot, summary};
+}
+
 constexpr Key plain(std::string_view path, std::string_view kinds, KeyType type,
                     std::string_view fallback, Slot (*slot)(Config &),
                     std::string_view summary) {
@@ -169,13 +175,15 @@ const Key keys[] = {
 
     section("devices", "what it runs on"),
     choice("devices.kind", "", "cpu", "cpu", "cuda|gpusim", at<devices, &V::kind>, "kind of device"),
-    integer("devices.count", "", "1", 1, 65536, at<devices, &V::count>, "number of devices; more than 1 is not available yet"),
-    plain("devices.threads", "", KeyType::Threads, "auto", at<devices, &V::threads>, "workers of a device"),
+    integer("devices.count", "", "1", 1, 64, at<devices, &V::count>, "number of devices; any number runs on one machine"),
+    plain("devices.threads", "", KeyType::Threads, "auto", at<devices, &V::threads>, "workers of a device; auto is its part of the cores"),
     plain("devices.memory", "", KeyType::Bytes, "auto", at<devices, &V::memory>, "bytes of a device; auto is no limit"),
-    plain("devices.mesh", "", KeyType::Mesh, "auto", nowhere, "axes over the devices"),
-    choice("devices.zero", "", "auto", "auto|0", "1|2|3", nowhere, "ZeRO stage"),
-    choice("devices.offload", "", "auto", "auto|none", "optimizer", nowhere, "what lives in host memory"),
-    choice("devices.recompute", "", "auto", "auto|none", "attention|full", nowhere, "what backward computes again"),
+    plain("devices.mesh", "", KeyType::Mesh, "auto", at<devices, &V::mesh>, "axes over the devices; auto is data alone"),
+    autoChoice("devices.zero", "0|1|2|3", at<devices, &V::zero>, "ZeRO stage: split over data are 1 moments, 2 also gradients, 3 also parameters"),
+    autoChoice("devices.offload", "none|optimizer", at<devices, &V::offload>, "what lives in host memory"),
+    autoChoice("devices.recompute", "none|attention|full", at<devices, &V::recompute>, "what the backward pass of a layer computes again"),
+    plain("devices.sequence_parallel", "", KeyType::Boolean, "true", at<devices, &V::isSequenceParallel>, "norms and the residual stream are split along the sequence over tensor"),
+    {"devices.speeds", "", KeyType::NumberList, "absent", 0, infinity, "", "", at<devices, &V::speeds>, "relative speeds, one per replica along data; shares of the batch are in proportion"},
 
     section("log", "what is printed"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
@@ -230,6 +238,8 @@ std::string Key::wanted() const {
     return wantedNumber(*this);
   case KeyType::Pair:
     return "a list of two numbers, each at least 0 and below 1";
+  case KeyType::NumberList:
+    return "a list of positive numbers";
   case KeyType::Boolean:
     return "true or false";
   case KeyType::Probability:
@@ -245,11 +255,14 @@ std::string Key::wanted() const {
   case KeyType::Bytes:
     return "a size such as 2GiB, or auto";
   case KeyType::Mesh:
-    return "auto or a map of axes such as {data: 1, tensor: 1}";
+    return "auto or a map of axes such as {data: 4, tensor: 2}";
   case KeyType::Choice:
+  case KeyType::AutoChoice:
     break;
   }
   std::vector<std::string> words = splitChoices(choices);
+  if (type == KeyType::AutoChoice)
+    words.insert(words.begin(), "auto");
   std::erase_if(words, [&](const std::string &word) {
     return hasChoice(unavailable, word);
   });

@@ -18,15 +18,17 @@ enum class KeyType {
   IntegerList, // one integer or a list of them
   Number,      //
   Pair,        // a list of two numbers
+  NumberList,  // one positive number or more
   Boolean,     //
   Choice,      // one of some words
+  AutoChoice,  // one of some words, or auto, which is the first of them
   Probability, // of an event that is not certain
   Path,        // of a file
   MicroBatch,  // an integer or none
   Every,       // a number of steps, or epoch
   Threads,     // an integer or auto
   Bytes,       // 2GiB, or auto
-  Mesh,        // auto, or axes of size 1
+  Mesh,        // auto, or the sizes of the axes
 };
 
 /// An enumeration of Config seen as the number of the choice.
@@ -36,11 +38,11 @@ struct EnumSlot {
   int (*load)(const void *);
 };
 
-/// The member of a Config that a key sets; monostate for keys whose only legal
-/// value means nothing to the compiler yet.
-using Slot =
-    std::variant<std::monostate, int64_t *, double *, bool *, std::string *,
-                 std::vector<int64_t> *, std::vector<double> *, EnumSlot>;
+/// The member of a Config that a key sets; monostate for a section that is
+/// always there.
+using Slot = std::variant<std::monostate, int64_t *, double *, bool *,
+                          std::string *, std::vector<int64_t> *,
+                          std::vector<double> *, MeshConfig *, EnumSlot>;
 
 /// One key of the config. Everything that is said about a key is derived from
 /// its row: checks, defaults, messages, documentation, canonical text.

@@ -29,7 +29,7 @@ TEST(Config, HoldsEveryValueWritten) {
   EXPECT_EQ(config->model.kind, ModelKind::Gpt);
   EXPECT_EQ(config->model.feedForward, 256);
   EXPECT_FALSE(config->model.tiedHead);
-  EXPECT_EQ(config->training.accumulation(), 2);
+  EXPECT_EQ(config->training.accumulation(8), 2);
   EXPECT_EQ(config->training.optimizer.kind, OptimizerKind::AdamW);
   EXPECT_THAT(config->training.optimizer.betas, ElementsAre(0.9, 0.95));
   EXPECT_EQ(config->training.schedule.kind, ScheduleKind::Cosine);
@@ -47,7 +47,7 @@ TEST(Config, DefaultsAreThoseOfPyTorch) {
   EXPECT_EQ(config->model.feedForward, 32);
   EXPECT_TRUE(config->model.tiedHead);
   EXPECT_EQ(config->training.microBatch, 0);
-  EXPECT_EQ(config->training.microBatchSize(), 2);
+  EXPECT_EQ(config->training.microBatchSize(2), 2);
   const OptimizerConfig &optimizer = config->training.optimizer;
   EXPECT_EQ(optimizer.kind, OptimizerKind::AdamW);
   EXPECT_EQ(optimizer.learningRate, 1e-3);
@@ -202,13 +202,35 @@ INSTANTIATE_TEST_SUITE_P(
                   "key 'training.optimizer.momentum' does not apply to "
                   "training.optimizer.kind = adamw"},
         BadConfig{"kind: cpu", "kind: cuda", "'cuda' is not available yet"},
-        BadConfig{"count: 1", "count: 8", "more than one device is not avail"},
+        BadConfig{"count: 1", "count: 65",
+                  "devices.count: found '65', wanted a positive integer up to "
+                  "64"},
+        BadConfig{"count: 1", "count: 9",
+                  "training.global_batch: 8 samples are too few for 9 "
+                  "replicas"},
         BadConfig{"memory: 2GiB", "memory: 2Gb", "found '2Gb', wanted a size"},
-        BadConfig{"zero: auto", "zero: 2", "'2' is not available yet"},
-        BadConfig{"offload: auto", "offload: optimizer", "not available yet"},
-        BadConfig{"recompute: auto", "recompute: full", "not available yet"},
-        BadConfig{"mesh: auto", "mesh: {data: 4, tensor: 1}",
-                  "an axis of size 4 is not available yet"},
+        BadConfig{"zero: auto", "zero: 4",
+                  "found '4', wanted auto, 0, 1, 2 or 3"},
+        BadConfig{"offload: auto", "offload: optimiser",
+                  "wanted auto, none or optimizer (did you mean 'optimizer'?)"},
+        BadConfig{"recompute: auto", "recompute: [full]",
+                  "found a list, wanted auto, none, attention or full"},
+        BadConfig{"mesh: auto", "mesh: {data: 4, tensor: 2}",
+                  "devices.mesh: data * tensor = 4 * 2 is not devices.count = "
+                  "1"},
+        BadConfig{"mesh: auto", "mesh: {data: 2147483647, tensor: 2147483647}",
+                  "is not devices.count = 1"},
+        BadConfig{"mesh: auto", "mesh: {tensor: 0}",
+                  "found '0', wanted a positive integer"},
+        BadConfig{"mesh: auto", "speeds: [1, 2]",
+                  "devices.speeds: found 2 speeds, wanted one per replica: "
+                  "data = 1"},
+        BadConfig{"mesh: auto", "speeds: [0]",
+                  "found '0', wanted a list of positive numbers"},
+        BadConfig{"mesh: auto", "speeds: []",
+                  "found a list, wanted a list of positive numbers"},
+        BadConfig{"mesh: auto", "speeds: 1", "found '1', wanted a list of"},
+        BadConfig{"mesh: auto", "sequence_parallel: 1", "wanted true or false"},
         BadConfig{"mesh: auto", "mesh: {dat: 1}", "(did you mean 'data'?)"},
         BadConfig{"log: {every: 20}", "checkpoint: {every: 100, keep: 0}",
                   "checkpoint.keep: found '0', wanted a positive integer"},
@@ -299,6 +321,64 @@ TEST(Config, StatisticsGroupsAreWhole) {
               ElementsAre());
   EXPECT_THAT(errorsOf(smallResnetText, {"model.depth=34"}),
               ElementsAre(HasSubstr("found '34', wanted 18, 50 or 101")));
+}
+
+TEST(Config, PlansAreRead) {
+  Diagnostics diagnostics;
+  std::optional<Config> config = parseConfig(
+      gptText, "a.yaml",
+      {"devices={count: 8, mesh: {data: 4, tensor: 2}, zero: 2, offload: "
+       "optimizer, recompute: attention, sequence_parallel: false, speeds: [1, "
+       "1, 1, 0.5]}"},
+      diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_EQ(config->devices.mesh.data, 4);
+  EXPECT_EQ(config->devices.mesh.tensor, 2);
+  EXPECT_EQ(config->devices.zero, 2);
+  EXPECT_EQ(config->devices.offload, Offload::Optimizer);
+  EXPECT_EQ(config->devices.recompute, Recompute::Attention);
+  EXPECT_FALSE(config->devices.isSequenceParallel);
+  EXPECT_EQ(config->devices.threads,
+            std::max<int64_t>(1, availableCores() / 8));
+  EXPECT_THAT(config->shares(), ElementsAre(3, 2, 2, 1));
+  std::string printed = config->print();
+  EXPECT_THAT(printed, HasSubstr("\n  mesh: {data: 4, tensor: 2}\n"));
+  EXPECT_THAT(printed, HasSubstr("\n  speeds: [1, 1, 1, 0.5]\n"));
+  config = parseConfig(printed, "b.yaml", {}, diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text() << printed;
+  EXPECT_EQ(config->print(), printed);
+}
+
+TEST(Config, AutomaticPlanIsDataParallel) {
+  Diagnostics diagnostics;
+  Config config =
+      parseConfig(gptText, "a.yaml",
+                  {"devices.count=4", "devices.threads=auto"}, diagnostics)
+          .value();
+  EXPECT_EQ(config.devices.mesh.data, 4);
+  EXPECT_EQ(config.devices.mesh.tensor, 1);
+  EXPECT_EQ(config.devices.zero, 0);
+  EXPECT_EQ(config.devices.offload, Offload::None);
+  EXPECT_EQ(config.devices.recompute, Recompute::None);
+  EXPECT_TRUE(config.devices.isSequenceParallel);
+  EXPECT_EQ(config.devices.threads, std::max<int64_t>(1, availableCores() / 4));
+  // A micro-batch larger than a replica's share is the share.
+  EXPECT_THAT(config.shares(), ElementsAre(2, 2, 2, 2));
+  EXPECT_EQ(config.training.microBatchSize(2), 2);
+  EXPECT_EQ(config.training.accumulation(2), 1);
+  EXPECT_THAT(config.print(), HasSubstr("\n  zero: 0\n"));
+}
+
+TEST(Config, ReplicasTakeWholeStatisticsGroups) {
+  EXPECT_THAT(errorsOf(smallResnetText, {"devices.count=2"}), ElementsAre());
+  EXPECT_THAT(
+      errorsOf(smallResnetText, {"devices.count=4"}),
+      ElementsAre(HasSubstr("training.global_batch: 64 samples, 2 groups of 32 "
+                            "that batch norm takes together, are too few for 4 "
+                            "replicas")));
+  EXPECT_THAT(errorsOf(smallResnetText,
+                       {"devices.count=4", "model.statistics_group=16"}),
+              ElementsAre());
 }
 
 TEST(Config, EvaluationHasDataOfTheSameKind) {
