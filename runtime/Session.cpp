@@ -80,13 +80,14 @@ Expected<Session> Session::fromArtifact(Artifact artifact,
 Status Session::reserve() {
   if (arena_)
     return Status();
+  const artifact::Image &image = artifact_.image();
   Expected<cpu::Arena> arena =
-      cpu::Arena::reserve(artifact_.index().arena_bytes());
+      cpu::Arena::reserve(image.arena_bytes() + image.host_bytes());
   if (!arena.ok())
     return Status(arena.status().code(),
                   artifact_.origin() + ": " + arena.status().message());
   std::vector<cpu::Executor> executors;
-  for (const artifact::Program *program : *artifact_.index().programs()) {
+  for (const artifact::Program *program : *image.programs()) {
     Expected<cpu::Executor> executor = cpu::Executor::create(
         artifact_, *program, library_, arena->base(), isProfiled_);
     if (!executor.ok())
@@ -106,7 +107,7 @@ Status Session::requireArena() const {
 Status Session::initialise(uint64_t seed) {
   if (Status status = requireArena(); !status.ok())
     return status;
-  for (const artifact::Variable *variable : *artifact_.index().variables()) {
+  for (const artifact::Variable *variable : *artifact_.image().variables()) {
     std::byte *target = bytesOf(*variable).data();
     uint64_t elements =
         variable->bytes() / elementBytes(variable->element_type());
@@ -207,7 +208,7 @@ double Session::readScalar(const artifact::Output &output) const {
 }
 
 std::optional<size_t> Session::findProgram(std::string_view name) const {
-  const auto &programs = *artifact_.index().programs();
+  const auto &programs = *artifact_.image().programs();
   for (uint32_t i = 0; i < programs.size(); ++i)
     if (programs.Get(i)->name()->string_view() == name)
       return i;

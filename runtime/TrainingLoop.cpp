@@ -76,16 +76,19 @@ Status TrainingLoop::prepare() {
                   session_.artifact().origin() +
                       ": holds no training settings, so it can be run but "
                       "not trained");
-  uint32_t devices = session_.index().device_programs()->size();
+  uint32_t devices = session_.index().devices()->size();
   if (devices != 1)
     return Status(Code::inputRejected,
                   session_.artifact().origin() + ": compiled for " +
                       std::to_string(devices) +
                       " devices, this kiln trains on 1; compile again with "
                       "devices.count=1");
-  uint32_t number = session_.index().device_programs()->Get(0);
-  program_ = session_.index().programs()->Get(number);
-  executor_ = &session_.executors_[number];
+  std::optional<size_t> number = session_.findProgram("train");
+  if (!number)
+    return Status(Code::inputRejected,
+                  session_.artifact().origin() + ": has no program 'train'");
+  program_ = session_.artifact().findProgram("train");
+  executor_ = &session_.executors_[*number];
   logEvery_ = options_.logEvery.value_or(settings_->log_every());
   for (Status (TrainingLoop::*part)() :
        {&TrainingLoop::findOutputs, &TrainingLoop::openData,
@@ -275,7 +278,7 @@ void TrainingLoop::evaluate() {
 
 DeviceName TrainingLoop::device() const {
   return {session_.index().target()->device()->string_view(),
-          session_.index().device_programs()->size()};
+          session_.index().devices()->size()};
 }
 
 void TrainingLoop::log(std::string_view line) {

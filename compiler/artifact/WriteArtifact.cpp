@@ -54,6 +54,8 @@ private:
   const Config &config;
   const cpu::CpuTarget &target;
   artifact::IndexT index;
+  std::unique_ptr<artifact::ImageT> image =
+      std::make_unique<artifact::ImageT>();
   llvm::StringMap<unsigned> kernelNumbers;
 };
 
@@ -94,7 +96,7 @@ void IndexWriter::addVariables() {
     entry->init->a = variable.getA().convertToDouble();
     entry->init->b = variable.getB().convertToDouble();
     entry->role = stringifyRole(variable.getRole()).str();
-    index.variables.push_back(std::move(entry));
+    image->variables.push_back(std::move(entry));
   }
 }
 
@@ -126,14 +128,6 @@ IndexWriter::makeCommand(Operation *operation) {
         command->action.Set(std::move(launch));
         command->label = op.getLabel().str();
         command->flops = op.getFlops();
-        command->bytes = op.getBytes();
-      })
-      .Case([&](exec::ClearOp op) {
-        artifact::ClearT clear;
-        clear.place = std::make_unique<artifact::Place>(getPlace(op, 0));
-        clear.bytes = op.getBytes();
-        command->action.Set(std::move(clear));
-        command->label = "clear";
         command->bytes = op.getBytes();
       })
       .Case([&](exec::CopyOp op) {
@@ -191,26 +185,23 @@ void IndexWriter::addPrograms() {
       }
       entry->phases.push_back(std::move(made));
     }
-    if (entry->name == "train")
-      index.device_programs.assign(config.devices.count, index.programs.size());
-    index.programs.push_back(std::move(entry));
+    image->programs.push_back(std::move(entry));
   }
-  // A module of functions trains nothing; its devices still need a program.
-  if (index.device_programs.empty() && !index.programs.empty())
-    index.device_programs.assign(config.devices.count, 0);
 }
 
 // Buffers that are always live by kind; the rest of the arena is shared by
 // activations and scratch.
 void IndexWriter::addMemory() {
-  index.arena_bytes = getInteger("exec.arena_bytes");
-  index.live_bytes = getInteger("exec.live_bytes");
-  uint64_t shared = index.arena_bytes;
+  image->arena_bytes = getInteger("exec.arena_bytes");
+  image->live_bytes = getInteger("exec.live_bytes");
+  if (module->hasAttr("exec.host_bytes"))
+    image->host_bytes = getInteger("exec.host_bytes");
+  uint64_t shared = image->arena_bytes;
   auto add = [&](StringRef name, uint64_t bytes) {
     auto kind = std::make_unique<artifact::MemoryKindT>();
     kind->name = name.str();
     kind->bytes = bytes;
-    index.memory.push_back(std::move(kind));
+    image->memory.push_back(std::move(kind));
   };
   for (auto [kind, name] :
        {std::pair(exec::BufferKind::variable, "variables"),
@@ -221,13 +212,16 @@ void IndexWriter::addMemory() {
         std::pair(exec::BufferKind::output, "outputs")}) {
     uint64_t bytes = 0;
     for (auto buffer : module.getOps<exec::BufferOp>())
-      if (buffer.getAlwaysLive() && buffer.getKind() == kind)
+      if (buffer.getAlwaysLive() && buffer.getKind() == kind &&
+          *buffer.getOffset() < image->arena_bytes)
         bytes += llvm::alignTo(buffer.getBytes(), 64);
     shared -= bytes;
     if (bytes)
       add(name, bytes);
   }
   add("activations, gradients and scratch", shared);
+  if (image->host_bytes)
+    add("host memory", image->host_bytes);
 }
 
 void IndexWriter::addSettings() {
@@ -298,6 +292,8 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
   addKernels();
   addPrograms();
   addMemory();
+  index.images.push_back(std::move(image));
+  index.devices.push_back(std::make_unique<artifact::DeviceT>());
   addSettings();
   addPublicNames();
   flatbuffers::FlatBufferBuilder builder;

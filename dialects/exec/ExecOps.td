@@ -71,12 +71,6 @@ def Exec_LaunchOp : Exec_Command<"launch"> {
   let assemblyFormat = "$kernel $buffers $offsets $strides `reads` $reads $label attr-dict";
 }
 
-def Exec_ClearOp : Exec_Command<"clear"> {
-  let summary = "Sets a buffer to zero";
-  let arguments = !con(places, (ins I64Attr:$bytes));
-  let assemblyFormat = "$buffers $offsets $strides `bytes` $bytes attr-dict";
-}
-
 def Exec_CopyOp : Exec_Command<"copy"> {
   let summary = "Copies bytes: source, then target";
   let arguments = !con(places, (ins I64Attr:$bytes));

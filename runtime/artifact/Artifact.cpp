@@ -53,14 +53,15 @@ Expected<Artifact> Artifact::fromContainer(Container container) {
 }
 
 const artifact::Program *Artifact::findProgram(std::string_view name) const {
-  for (const artifact::Program *program : *index_->programs())
+  for (const artifact::Program *program : *index_->images()->Get(0)->programs())
     if (program->name()->string_view() == name)
       return program;
   return nullptr;
 }
 
 const artifact::Variable *Artifact::findVariable(std::string_view name) const {
-  for (const artifact::Variable *variable : *index_->variables())
+  for (const artifact::Variable *variable :
+       *index_->images()->Get(0)->variables())
     if (variable->name()->string_view() == name)
       return variable;
   return nullptr;

@@ -23,9 +23,14 @@ public:
   }
   const std::string &origin() const { return container_.origin(); }
 
-  /// The program with this name, or null.
+  /// What devices of one share of the batch run. All images have the same
+  /// variables and programs, in the same order.
+  const artifact::Image &image(uint32_t number = 0) const {
+    return *index_->images()->Get(number);
+  }
+  /// The program of the first image with this name, or null.
   const artifact::Program *findProgram(std::string_view name) const;
-  /// The variable with this name, or null.
+  /// The variable of the first image with this name, or null.
   const artifact::Variable *findVariable(std::string_view name) const;
 
   /// Whether this machine has what the code was generated for.

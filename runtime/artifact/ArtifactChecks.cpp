@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/artifact/ArtifactChecks.h"
+#include "runtime/Mesh.h"
 #include "runtime/artifact/Artifact.h"
 
 #include <algorithm>
 #include <set>
+#include <tuple>
 #include <vector>
 
 namespace kiln {
@@ -14,6 +16,12 @@ using namespace artifact;
 
 /// More than any machine's address space, and far from overflow when added.
 constexpr uint64_t maximumArena = uint64_t{1} << 47;
+constexpr uint64_t maximumSize = uint64_t{1} << 47;
+
+constexpr uint64_t maximumDevices = uint64_t{1} << 16;
+
+/// The runtime keeps a place for each.
+constexpr uint32_t maximumTickets = uint32_t{1} << 16;
 
 struct Extent {
   uint64_t begin, end;
@@ -34,15 +42,16 @@ public:
   explicit Checker(const Index &index) : index_(index) {}
 
   Status run() {
-    if (index_.arena_bytes() > maximumArena)
-      fault("arena of " + str(index_.arena_bytes()) +
-            " bytes is larger than an address space");
-    checkTotals();
-    checkVariables();
+    checkMesh();
     for (const Kernel *kernel : *index_.kernels())
       checkKernel(*kernel);
-    for (const Program *program : *index_.programs())
-      checkProgram(*program);
+    if (index_.images()->size() == 0)
+      fault("has no image");
+    // What follows counts with the mesh.
+    if (!status_.ok())
+      return std::move(status_);
+    for (const Image *image : *index_.images())
+      checkImage(*image);
     checkDevices();
     return std::move(status_);
   }
@@ -59,22 +68,58 @@ private:
       fault(kind + " '" + name->str() + "' occurs twice");
   }
 
+  void checkMesh() {
+    std::set<std::string> names;
+    uint64_t devices = 1;
+    for (const MeshAxis *axis : *index_.mesh()) {
+      checkName(names, axis->name(), "mesh axis");
+      if (axis->size() == 0 || axis->size() > maximumDevices ||
+          (devices *= axis->size()) > maximumDevices)
+        return fault("mesh axis '" + axis->name()->str() + "' has size " +
+                     str(axis->size()));
+    }
+    if (index_.devices()->size() != devices)
+      fault("has " + str(index_.devices()->size()) + " devices, the mesh " +
+            str(devices));
+  }
+
+  void checkImage(const Image &image) {
+    image_ = &image;
+    if (image.arena_bytes() > maximumArena || image.host_bytes() > maximumArena)
+      return fault("arena of " + str(image.arena_bytes()) + " and " +
+                   str(image.host_bytes()) +
+                   " bytes is larger than an address space");
+    checkTotals();
+    checkVariables();
+    std::set<std::string> names;
+    for (const Program *program : *image.programs()) {
+      checkName(names, program->name(), "program");
+      checkProgram(*program);
+    }
+    checkCoordinates();
+    checkLikeness(*index_.images()->Get(0));
+  }
+
+  uint64_t reservedBytes() const {
+    return image_->arena_bytes() + image_->host_bytes();
+  }
+
   void checkTotals() {
     uint64_t sum = 0;
-    for (const MemoryKind *kind : *index_.memory())
+    for (const MemoryKind *kind : *image_->memory())
       if (__builtin_add_overflow(sum, kind->bytes(), &sum))
         fault("memory kinds overflow");
-    if (index_.memory()->size() != 0 && sum != index_.arena_bytes())
+    if (image_->memory()->size() != 0 && sum != reservedBytes())
       fault("memory kinds sum to " + str(sum) + " bytes, the arena has " +
-            str(index_.arena_bytes()));
-    if (index_.live_bytes() > index_.arena_bytes())
-      fault("live bytes " + str(index_.live_bytes()) + " exceed the arena's " +
-            str(index_.arena_bytes()));
+            str(reservedBytes()));
+    if (image_->live_bytes() > image_->arena_bytes())
+      fault("live bytes " + str(image_->live_bytes()) + " exceed the arena's " +
+            str(image_->arena_bytes()));
   }
 
   /// [offset, offset + bytes) lies in the arena.
   bool checkExtent(uint64_t offset, uint64_t bytes, const std::string &what) {
-    uint64_t arena = index_.arena_bytes();
+    uint64_t arena = reservedBytes();
     if (offset <= arena && bytes <= arena - offset)
       return true;
     fault(what + " of " + str(bytes) + " bytes at offset " + str(offset) +
@@ -100,15 +145,22 @@ private:
                    const std::string &what) {
     if (shape.size() != 0 && !isAligned(shape.Data()))
       return fault(what + " has no proper shape");
+    uint64_t elements = rows;
+    bool overflows = false;
+    for (int64_t size : shape)
+      overflows |= size < 0 ||
+                   __builtin_mul_overflow(elements, static_cast<uint64_t>(size),
+                                          &elements);
+    checkBytes(type, elements, overflows, bytes, what);
+  }
+
+  void checkBytes(ElementType type, uint64_t elements, bool overflows,
+                  uint64_t bytes, const std::string &what) {
     uint64_t wanted = elementBytes(type);
     if (wanted == 0)
       fault(what + " has unknown element type " +
             str(static_cast<uint8_t>(type)));
-    bool overflows = __builtin_mul_overflow(wanted, rows, &wanted);
-    for (int64_t size : shape)
-      overflows |=
-          size < 0 ||
-          __builtin_mul_overflow(wanted, static_cast<uint64_t>(size), &wanted);
+    overflows |= __builtin_mul_overflow(wanted, elements, &wanted);
     if (overflows || wanted != bytes)
       fault(what + " has " + str(bytes) + " bytes, its shape wants " +
             (overflows ? "more than can be counted" : str(wanted)));
@@ -122,13 +174,71 @@ private:
             " is not aligned to its element");
   }
 
+  /// Axes of the mesh, none of them in `used`, to which they are added.
+  bool checkAxes(const Axes *axes, std::set<uint32_t> &used,
+                 const std::string &what) {
+    if (axes)
+      for (uint32_t axis : *axes) {
+        if (axis >= index_.mesh()->size())
+          fault(what + " names mesh axis " + str(axis) + " of " +
+                str(index_.mesh()->size()));
+        else if (!used.insert(axis).second)
+          fault(what + " names mesh axis " + str(axis) + " twice");
+      }
+    return status_.ok();
+  }
+
+  /// Elements of a device's part, padding included.
+  uint64_t countLocal(const Variable &variable, const std::string &what) {
+    const auto &view = variable.view() ? *variable.view() : *variable.shape();
+    uint32_t rank = view.size();
+    if (!isAligned(view.Data()) && rank != 0)
+      return fault(what + " has no proper view"), 0;
+    bool isSplit = variable.splits() && variable.splits()->size() != 0;
+    if (isSplit && variable.splits()->size() != rank)
+      return fault(what + " splits " + str(variable.splits()->size()) +
+                   " dimensions of " + str(rank)),
+             0;
+    std::set<uint32_t> used;
+    uint64_t whole = 1, local = 1;
+    for (uint32_t i = 0; i < rank; ++i) {
+      const Axes *axes = isSplit ? variable.splits()->Get(i)->axes() : nullptr;
+      if (!checkAxes(axes, used, what))
+        return 0;
+      Cut cut{static_cast<uint64_t>(view.Get(i)), mesh_.count(axes)};
+      if (view.Get(i) < 0 || cut.size > maximumSize ||
+          __builtin_mul_overflow(whole, cut.size, &whole) ||
+          __builtin_mul_overflow(local, cut.part(), &local))
+        return fault(what + "'s shape wants more than can be counted"), 0;
+    }
+    uint64_t elements = 1;
+    for (int64_t size : *variable.shape())
+      if (size < 0 || __builtin_mul_overflow(
+                          elements, static_cast<uint64_t>(size), &elements))
+        return fault(what + "'s shape wants more than can be counted"), 0;
+    if (whole != elements)
+      fault(what + " has " + str(elements) + " elements, its view " +
+            str(whole));
+    const Axes *flat = variable.flat() ? variable.flat()->axes() : nullptr;
+    if (local > maximumSize || !checkAxes(flat, used, what))
+      return fault(what + "'s shape wants more than can be counted"), 0;
+    return Cut{local, mesh_.count(flat)}.part();
+  }
+
   void checkVariables() {
     std::set<std::string> names;
-    for (const Variable *variable : *index_.variables()) {
+    variables_.clear();
+    for (const Variable *variable : *image_->variables()) {
       checkName(names, variable->name(), "variable");
       std::string what = "variable '" + variable->name()->str() + "'";
-      checkTensor(variable->element_type(), 1, *variable->shape(),
-                  variable->bytes(), what);
+      if (variable->shape()->size() != 0 &&
+          !isAligned(variable->shape()->Data()))
+        return fault(what + " has no proper shape");
+      uint64_t elements = countLocal(*variable, what);
+      if (!status_.ok())
+        return;
+      checkBytes(variable->element_type(), elements, /*overflows=*/false,
+                 variable->bytes(), what);
       checkAligned(variable->offset(), variable->element_type(), what);
       if (checkExtent(variable->offset(), variable->bytes(), what))
         variables_.push_back(
@@ -137,6 +247,58 @@ private:
         fault(what + " has an unknown initial value");
     }
     checkDisjoint(variables_);
+  }
+
+  void checkCoordinates() {
+    if (!image_->coordinates())
+      return;
+    for (const Coordinate *coordinate : *image_->coordinates()) {
+      std::string what = "coordinate on axis " + str(coordinate->axis());
+      if (coordinate->axis() >= index_.mesh()->size())
+        fault(what + " of " + str(index_.mesh()->size()));
+      checkAligned(coordinate->offset(), ElementType::i32, what);
+      checkExtent(coordinate->offset(), 4, what);
+    }
+  }
+
+  /// The same variables, cut alike, and the same programs as the first image,
+  /// in the same order: the runtime goes by their numbers.
+  void checkLikeness(const Image &first) {
+    if (&first == image_ || !status_.ok())
+      return;
+    std::string wanted = describe(first), found = describe(*image_);
+    if (wanted != found)
+      fault("images have different variables or programs");
+  }
+
+  static std::string describe(const Image &image) {
+    std::string text;
+    auto add = [&](const auto *list) {
+      text += "[";
+      if (list)
+        for (auto number : *list)
+          text += std::to_string(number) + " ";
+      text += "]";
+    };
+    for (const Variable *variable : *image.variables()) {
+      text += variable->name()->str() + ":" +
+              str(static_cast<uint8_t>(variable->element_type()));
+      add(variable->shape());
+      add(variable->view());
+      if (variable->splits())
+        for (const Split *split : *variable->splits())
+          add(split->axes());
+      text += "|";
+      if (variable->flat())
+        add(variable->flat()->axes());
+    }
+    for (const Program *program : *image.programs()) {
+      text += program->name()->str() + ";";
+      if (program->outputs())
+        for (const Output *output : *program->outputs())
+          text += output->name()->str() + ":" + str(output->bytes()) + ";";
+    }
+    return text;
   }
 
   void checkDisjoint(std::vector<Extent> extents) {
@@ -160,7 +322,6 @@ private:
   }
 
   void checkProgram(const Program &program) {
-    checkName(programs_, program.name(), "program");
     std::string prefix = "program '" + program.name()->str() + "': ";
     checkInputs(program, prefix);
     std::set<std::string> names;
@@ -183,6 +344,31 @@ private:
         checkCommand(*phase->commands()->Get(i), phase->repeat(),
                      where + " command " + str(i));
     }
+    checkTickets(program, prefix);
+  }
+
+  /// Every collective is waited for before its ticket is used again and before
+  /// the program ends.
+  void checkTickets(const Program &program, const std::string &prefix) {
+    std::set<uint32_t> started;
+    for (const Phase *phase : *program.phases())
+      // A second walk shows what a repetition leaves to the next.
+      for (uint32_t walk = 0; walk < std::min(phase->repeat(), 2u); ++walk)
+        for (const Command *command : *phase->commands()) {
+          std::string where = prefix + "phase '" + phase->name()->str() + "'";
+          if (const Collective *collective = command->action_as_Collective()) {
+            if (!started.insert(collective->ticket()).second)
+              fault(where + " starts ticket " + str(collective->ticket()) +
+                    " again before it is waited for");
+          } else if (const Wait *wait = command->action_as_Wait()) {
+            if (started.erase(wait->ticket()) == 0)
+              fault(where + " waits for ticket " + str(wait->ticket()) +
+                    ", which is not started");
+          }
+        }
+    if (!started.empty())
+      fault(prefix + "ticket " + str(*started.begin()) +
+            " is never waited for");
   }
 
   void checkInputs(const Program &program, const std::string &prefix) {
@@ -211,8 +397,12 @@ private:
                     const std::string &what) {
     if (const Launch *launch = command.action_as_Launch())
       return checkLaunch(*launch, repeat, what);
-    if (const Clear *clear = command.action_as_Clear())
-      return checkPlace(clear->place(), clear->bytes(), repeat, what);
+    if (const Collective *collective = command.action_as_Collective())
+      return checkCollective(*collective, command.bytes(), repeat, what);
+    if (const Slice *slice = command.action_as_Slice())
+      return checkSlice(*slice, repeat, what);
+    if (command.action_as_Wait())
+      return;
     if (const Copy *copy = command.action_as_Copy()) {
       checkPlace(copy->source(), copy->bytes(), repeat, what + " source");
       checkPlace(copy->target(), copy->bytes(), repeat, what + " target");
@@ -231,19 +421,79 @@ private:
       checkPlace(place, 0, repeat, what);
   }
 
+  void checkCollective(const Collective &collective, uint64_t bytes,
+                       uint64_t repeat, const std::string &what) {
+    std::set<uint32_t> used;
+    if (!checkAxes(collective.axes(), used, what))
+      return;
+    if (collective.kind() > CollectiveKind::MAX ||
+        collective.combine() > Combine::MAX ||
+        collective.element_type() > ElementType::i64)
+      return fault(what + " is of an unknown kind");
+    if (collective.ticket() >= maximumTickets)
+      return fault(what + " has ticket " + str(collective.ticket()));
+    uint64_t members = mesh_.count(collective.axes()), moved = 0;
+    for (const Piece *piece : *collective.pieces())
+      if (!checkPiece(piece, collective.element_type(), members,
+                      collective.kind() != CollectiveKind::all_gather,
+                      collective.kind() != CollectiveKind::reduce_scatter,
+                      repeat, what))
+        return;
+      else
+        moved += piece->outer() * piece->size() * piece->inner() *
+                 elementBytes(collective.element_type());
+    moved *= members - 1;
+    if (collective.kind() == CollectiveKind::all_reduce)
+      moved *= 2;
+    if (bytes != moved)
+      fault(what + " is said to move " + str(bytes) + " bytes, it moves " +
+            str(moved));
+  }
+
+  void checkSlice(const Slice &slice, uint64_t repeat,
+                  const std::string &what) {
+    std::set<uint32_t> used;
+    if (!checkAxes(slice.axes(), used, what))
+      return;
+    checkPiece(slice.piece(), slice.element_type(), mesh_.count(slice.axes()),
+               /*isSourceWhole=*/true, /*isTargetWhole=*/false, repeat, what);
+  }
+
+  bool checkPiece(const Piece *piece, ElementType type, uint64_t members,
+                  bool isSourceWhole, bool isTargetWhole, uint64_t repeat,
+                  const std::string &what) {
+    if (!piece || !isAligned(piece))
+      return fault(what + " has no proper piece"), false;
+    uint64_t wide = 0, whole = 0, part = 0, size = elementBytes(type);
+    if (size == 0 || piece->size() > maximumSize ||
+        __builtin_mul_overflow(piece->outer(), piece->inner(), &wide) ||
+        __builtin_mul_overflow(wide, size, &wide) ||
+        __builtin_mul_overflow(wide, piece->size(), &whole) ||
+        __builtin_mul_overflow(wide, Cut{piece->size(), members}.part(),
+                               &part) ||
+        whole > maximumArena)
+      return fault(what + " has a piece larger than can be counted"), false;
+    for (auto [place, isWhole, name] :
+         {std::tuple(&piece->source(), isSourceWhole, " source"),
+          std::tuple(&piece->target(), isTargetWhole, " target")}) {
+      checkPlace(place, isWhole ? whole : part, repeat, what + name);
+      checkAligned(place->offset() | place->stride(), type, what + name);
+    }
+    return status_.ok();
+  }
+
   void checkDevices() {
-    if (index_.device_programs()->size() == 0)
-      fault("has no device");
-    for (uint32_t program : *index_.device_programs())
-      if (program >= index_.programs()->size())
-        fault("a device runs program " + str(program) + " of " +
-              str(index_.programs()->size()));
+    for (const Device *device : *index_.devices())
+      if (device->image() >= index_.images()->size())
+        fault("a device has image " + str(device->image()) + " of " +
+              str(index_.images()->size()));
   }
 
   const Index &index_;
+  const Mesh mesh_{index_};
+  const Image *image_ = nullptr; // The one being checked.
   Status status_;
   std::vector<Extent> variables_;
-  std::set<std::string> programs_;
 };
 
 } // namespace

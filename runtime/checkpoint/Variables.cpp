@@ -136,7 +136,8 @@ class WeightMatch {
 public:
   WeightMatch(const Safetensors &file, const artifact::Index &index)
       : file_(file), naming_(index) {
-    for (const artifact::Variable *variable : *index.variables())
+    for (const artifact::Variable *variable :
+         *index.images()->Get(0)->variables())
       if (isWeight(*variable))
         weights_[naming_.normalise(variable->name()->string_view())] = variable;
   }
@@ -231,7 +232,8 @@ std::map<std::string, std::vector<std::string>>
 publicNamesOf(const artifact::Index &index) {
   PublicNaming naming(index);
   std::map<std::string, std::vector<std::string>> names;
-  for (const artifact::Variable *variable : *index.variables())
+  for (const artifact::Variable *variable :
+       *index.images()->Get(0)->variables())
     if (isWeight(*variable))
       names[variable->name()->str()] = {
           naming.publicName(variable->name()->str())};
@@ -247,7 +249,8 @@ publicNamesOf(const artifact::Index &index) {
 
 VariableSources collectVariables(const Session &session) {
   VariableSources sources;
-  for (const artifact::Variable *variable : *session.index().variables()) {
+  for (const artifact::Variable *variable :
+       *session.artifact().image().variables()) {
     TensorSource source{factsOf(*variable),
                         [&session, variable](OutputFile &file) {
                           return file.write(session.bytesOf(*variable));
@@ -260,7 +263,7 @@ VariableSources collectVariables(const Session &session) {
 
 Status restoreVariables(const Checkpoint &checkpoint, Session &session) {
   const auto &tensors = checkpoint.tensors();
-  const auto &variables = *session.index().variables();
+  const auto &variables = *session.artifact().image().variables();
   Differences differences;
   for (const artifact::Variable *variable : variables) {
     TensorFacts wanted = factsOf(*variable);

@@ -192,7 +192,8 @@ INSTANTIATE_TEST_SUITE_P(Models, Training,
 /// The bytes of all variables.
 std::string snapshot(const Session &session) {
   std::string bytes;
-  for (const artifact::Variable *variable : *session.index().variables()) {
+  for (const artifact::Variable *variable :
+       *session.artifact().image().variables()) {
     std::span<const std::byte> value = session.bytesOf(*variable);
     bytes.append(reinterpret_cast<const char *>(value.data()), value.size());
   }

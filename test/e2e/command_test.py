@@ -52,7 +52,7 @@ class Command(KilnTest):
         out, _ = self.kiln("compile", "tiny.yaml", "-o", "m.kiln")
         self.assertRegex(out, r"Compile hash is: kiln_[0-9a-f]{64}\n")
         peak = int(re.search(r"Peak memory: (\d+) bytes", out)[1])
-        inspected = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])
+        inspected = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])["images"][0]
         self.assertEqual(inspected["arena_bytes"], peak)
         self.assertLessEqual(peak, 1.05 * inspected["live_bytes"])
         names = {variable["name"] for variable in inspected["variables"]}

@@ -37,7 +37,7 @@ class Memory(KilnTest):
         out, _ = self.kiln("compile", config, "-o", "m.kiln", "log.every=1", f"data.path={self.folder}/words.txt",
                            *overrides)
         planned = int(re.search(r"Peak memory: (\d+) bytes", out)[1])
-        inspected = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])
+        inspected = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])["images"][0]
         self.assertEqual(inspected["arena_bytes"], planned)
         self.assertLessEqual(planned, 1.05 * inspected["live_bytes"])
         self.assertEqual(planned, sum(kind["bytes"] for kind in inspected["memory"]))

@@ -80,7 +80,7 @@ TEST(Executor, WorkersMeetBetweenStages) {
   uint32_t kernel = addKernel(index, {{"fill", 1024}, {"reverse", 1024}});
   ProgramT &program = addProgram(index, "train");
   addOutput(program, "out", ElementType::i32, {1024}, 4096);
-  addClear(program, Place(0, 0), 8192);
+  addCopy(program, Place(0, 0), Place(16384, 0), 8192); // Zeros.
   addLaunch(program, kernel, {Place(0, 0), Place(4096, 0)});
   Session session = openSession(index, kernels());
   for (int round = 0; round < 50; ++round) {
@@ -138,7 +138,7 @@ TEST(Executor, FlushesDenormalsOnEveryWorker) {
   EXPECT_EQ(_mm_getcsr() & 0x8040, before & 0x8040);
 }
 
-TEST(Executor, ClearsAndCopiesLargeRanges) {
+TEST(Executor, CopiesLargeRanges) {
   const uint64_t bytes =
       (3 << 20) + 20; // Above the limit, and not of whole lines.
   IndexT index = emptyIndex(16 << 20, 3);
@@ -149,7 +149,7 @@ TEST(Executor, ClearsAndCopiesLargeRanges) {
   addOutput(copy, "after", ElementType::f32, {1}, (8 << 20) + bytes);
   addCopy(copy, Place(8 << 20, 0), Place(0, 0), bytes);
   ProgramT &clear = addProgram(index, "clear");
-  addClear(clear, Place(8 << 20, 0), bytes - 4);
+  addCopy(clear, Place(8 << 20, 0), Place(12 << 20, 0), bytes - 4); // Zeros.
   addOutput(clear, "out", ElementType::f32, {size}, 8 << 20);
   Session session = openSession(index);
   feed(session, "in", std::vector<float>(size, 7.0f));
@@ -269,7 +269,7 @@ TEST(Session, ProfilesCommandsWhenAsked) {
   uint32_t kernel = addKernel(index, {{"bump", 1}});
   ProgramT &program = addProgram(index, "train", 5);
   addLaunch(program, kernel, {Place(0, 0)});
-  addClear(program, Place(64, 0), 64);
+  addCopy(program, Place(64, 0), Place(128, 0), 64);
   program.phases[0]->commands[1]->label = "zero";
   SessionOptions options;
   options.isProfiled = true;

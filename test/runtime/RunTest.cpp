@@ -31,7 +31,7 @@ protected:
       text += static_cast<char>('a' + i * i % 26);
     writeFile(folder / "text", text);
     index = sampleTraining(folder / "text", 8, 8);
-    index.variables[0]->role = "parameter";
+    image(index).variables[0]->role = "parameter";
     index.checkpoint = std::make_unique<CheckpointPolicyT>();
     index.checkpoint->every = 4;
     index.checkpoint->keep = 3;
@@ -189,7 +189,7 @@ TEST_F(RunTest, GoesBackToANamedCheckpoint) {
 TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
   ASSERT_TRUE(train().status.ok());
   addVariable(index, "more", ElementType::f32, {2}, 1024, InitKind::zeros);
-  index.variables[0]->name = "mass";
+  image(index).variables[0]->name = "mass";
   Result run = train();
   EXPECT_EQ(run.status.exitCode(), 4);
   for (const char *part : {"is of another model", "missing 'mass', F32 []",
@@ -197,7 +197,7 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
     EXPECT_NE(run.status.message().find(part), std::string::npos)
         << run.status.message();
   index = sampleTraining(folder / "text", 8, 8);
-  index.variables[0]->element_type = ElementType::i32;
+  image(index).variables[0]->element_type = ElementType::i32;
   index.checkpoint = std::make_unique<CheckpointPolicyT>();
   EXPECT_NE(train().status.message().find("'weight' is F32 [], wanted I32 []"),
             std::string::npos);
@@ -257,8 +257,8 @@ TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
 }
 
 TEST_F(RunTest, ReportsALossThatIsNotFinite) {
-  index.variables[0]->init->kind = InitKind::constant;
-  index.variables[0]->init->a = NAN;
+  image(index).variables[0]->init->kind = InitKind::constant;
+  image(index).variables[0]->init->a = NAN;
   Result run = train();
   EXPECT_EQ(run.status.exitCode(), 8);
   std::string path = folder / "run/report-step-1.json";
@@ -274,13 +274,13 @@ TEST_F(RunTest, ReportsALossThatIsNotFinite) {
 
 TEST_F(RunTest, AGradientThatIsNotFiniteStopsToo) {
   // The weight stands for the norm: it is 1 at first and then moves.
-  addOutput(*index.programs[0], "grad_norm", ElementType::f32, {}, 0);
-  index.variables[0]->init->kind = InitKind::constant;
-  index.variables[0]->init->a = 1e38;
+  addOutput(*image(index).programs[0], "grad_norm", ElementType::f32, {}, 0);
+  image(index).variables[0]->init->kind = InitKind::constant;
+  image(index).variables[0]->init->a = 1e38;
   writeFile(folder / "text", std::string(1000, 'a'));
   Result run = train();
   EXPECT_EQ(run.status.exitCode(), 8);
-  index.variables[0]->init->a = 1;
+  image(index).variables[0]->init->a = 1;
   options.resume = "none";
   run = train();
   EXPECT_TRUE(run.status.ok()) << run.status.message();
@@ -347,7 +347,7 @@ TEST_F(RunTest, TellsEpochs) {
     EXPECT_NE(run.log.find(part), std::string::npos) << run.log;
   EXPECT_NE(run.log.find("Accuracy=", run.log.find("Epoch=1")),
             std::string::npos);
-  index.programs.pop_back();
+  image(index).programs.pop_back();
   options.resume = "none";
   EXPECT_EQ(train().status.exitCode(), 4);
 }

@@ -84,12 +84,13 @@ IndexT emptyIndex(uint64_t arenaBytes, unsigned threads) {
   index.target->cpu = "x86-64";
   index.target->features = "+sse2";
   index.target->threads = threads;
-  index.device_programs = {0};
-  index.arena_bytes = arenaBytes;
-  index.live_bytes = arenaBytes;
-  index.memory.push_back(std::make_unique<MemoryKindT>());
-  index.memory.back()->name = "all";
-  index.memory.back()->bytes = arenaBytes;
+  index.devices.push_back(std::make_unique<DeviceT>());
+  index.images.push_back(std::make_unique<ImageT>());
+  image(index).arena_bytes = arenaBytes;
+  image(index).live_bytes = arenaBytes;
+  image(index).memory.push_back(std::make_unique<MemoryKindT>());
+  image(index).memory.back()->name = "all";
+  image(index).memory.back()->bytes = arenaBytes;
   return index;
 }
 
@@ -113,8 +114,8 @@ ProgramT &addProgram(IndexT &index, const std::string &name, uint32_t repeat) {
   program->phases.push_back(std::make_unique<PhaseT>());
   program->phases.back()->name = "main";
   program->phases.back()->repeat = repeat;
-  index.programs.push_back(std::move(program));
-  return *index.programs.back();
+  image(index).programs.push_back(std::move(program));
+  return *image(index).programs.back();
 }
 
 template <typename Action>
@@ -131,19 +132,65 @@ void addLaunch(ProgramT &program, uint32_t kernel, std::vector<Place> places) {
   addCommand(program, std::move(launch));
 }
 
-void addClear(ProgramT &program, Place place, uint64_t bytes) {
-  ClearT clear;
-  clear.place = std::make_unique<Place>(place);
-  clear.bytes = bytes;
-  addCommand(program, std::move(clear));
-}
-
 void addCopy(ProgramT &program, Place target, Place source, uint64_t bytes) {
   CopyT copy;
   copy.target = std::make_unique<Place>(target);
   copy.source = std::make_unique<Place>(source);
   copy.bytes = bytes;
   addCommand(program, std::move(copy));
+}
+
+void setMesh(IndexT &index,
+             std::vector<std::pair<std::string, uint32_t>> axes) {
+  index.mesh.clear();
+  index.devices.clear();
+  uint32_t devices = 1;
+  for (const auto &[name, size] : axes) {
+    index.mesh.push_back(std::make_unique<MeshAxisT>());
+    index.mesh.back()->name = name;
+    index.mesh.back()->size = size;
+    devices *= size;
+  }
+  for (uint32_t i = 0; i < devices; ++i)
+    index.devices.push_back(std::make_unique<DeviceT>());
+}
+
+std::vector<std::unique_ptr<SplitT>>
+makeSplits(std::vector<std::vector<uint32_t>> axes) {
+  std::vector<std::unique_ptr<SplitT>> splits;
+  for (std::vector<uint32_t> &each : axes) {
+    splits.push_back(std::make_unique<SplitT>());
+    splits.back()->axes = std::move(each);
+  }
+  return splits;
+}
+
+void addCollective(ProgramT &program, CollectiveKind kind,
+                   std::vector<uint32_t> axes, std::vector<Piece> pieces,
+                   uint32_t ticket, uint64_t movedBytes, ElementType type,
+                   Combine combine) {
+  CollectiveT collective;
+  collective.kind = kind;
+  collective.combine = combine;
+  collective.element_type = type;
+  collective.axes = std::move(axes);
+  collective.pieces = std::move(pieces);
+  collective.ticket = ticket;
+  addCommand(program, std::move(collective));
+  program.phases.back()->commands.back()->bytes = movedBytes;
+}
+
+void addWait(ProgramT &program, uint32_t ticket) {
+  WaitT wait;
+  wait.ticket = ticket;
+  addCommand(program, std::move(wait));
+}
+
+void addSlice(ProgramT &program, std::vector<uint32_t> axes, Piece piece) {
+  SliceT slice;
+  slice.axes = std::move(axes);
+  slice.piece = std::make_unique<Piece>(piece);
+  addCommand(program, std::move(slice));
 }
 
 void addVariable(IndexT &index, const std::string &name, ElementType type,
@@ -159,7 +206,7 @@ void addVariable(IndexT &index, const std::string &name, ElementType type,
   variable->init->kind = kind;
   variable->init->a = a;
   variable->init->b = b;
-  index.variables.push_back(std::move(variable));
+  image(index).variables.push_back(std::move(variable));
 }
 
 void addInput(ProgramT &program, const std::string &name, ElementType type,
@@ -273,7 +320,7 @@ IndexT sampleTraining(const std::string &dataPath, uint64_t globalBatch,
            {static_cast<int64_t>(sequence)}, 4096 + 2 * inputBytes,
            4096 + 3 * inputBytes);
   addOutput(train, "loss", ElementType::f32, {}, 64);
-  addClear(train, Place(128, 0), 4);
+  addCopy(train, Place(128, 0), Place(192, 0), 4); // Zero.
   train.phases.push_back(std::make_unique<PhaseT>());
   train.phases.back()->name = "accumulate";
   train.phases.back()->repeat = 2;
@@ -304,9 +351,10 @@ void addEvaluation(IndexT &index, const std::string &path, uint64_t samples,
   index.evaluation = std::make_unique<EvaluationT>();
   index.evaluation->path = path;
   index.evaluation->every = every;
-  uint64_t offset = index.arena_bytes;
-  index.arena_bytes += 4096;
-  index.live_bytes = index.memory[0]->bytes = index.arena_bytes;
+  uint64_t offset = image(index).arena_bytes;
+  image(index).arena_bytes += 4096;
+  image(index).live_bytes = image(index).memory[0]->bytes =
+      image(index).arena_bytes;
   // The kernel has no other way to learn how many samples there are.
   addVariable(index, "evaluate.samples", ElementType::i32, {}, offset,
               InitKind::constant, static_cast<double>(samples));

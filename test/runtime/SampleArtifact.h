@@ -52,6 +52,11 @@ std::vector<std::byte> compileKernels(const std::string &source);
 /// An index for `threads` workers with an arena, and nothing else.
 artifact::IndexT emptyIndex(uint64_t arenaBytes, unsigned threads = 2);
 
+/// What all devices of a sample have, unless a test adds more.
+inline artifact::ImageT &image(artifact::IndexT &index) {
+  return *index.images.front();
+}
+
 /// Adds a kernel with stages (symbol, items) and returns its number.
 uint32_t addKernel(artifact::IndexT &index,
                    std::vector<std::pair<std::string, uint64_t>> stages);
@@ -62,10 +67,24 @@ artifact::ProgramT &addProgram(artifact::IndexT &index, const std::string &name,
 
 void addLaunch(artifact::ProgramT &program, uint32_t kernel,
                std::vector<artifact::Place> places);
-void addClear(artifact::ProgramT &program, artifact::Place place,
-              uint64_t bytes);
 void addCopy(artifact::ProgramT &program, artifact::Place target,
              artifact::Place source, uint64_t bytes);
+/// Gives the index a mesh and its devices, which all have the first image.
+void setMesh(artifact::IndexT &index,
+             std::vector<std::pair<std::string, uint32_t>> axes);
+/// One list of axes per dimension.
+std::vector<std::unique_ptr<artifact::SplitT>>
+makeSplits(std::vector<std::vector<uint32_t>> axes);
+/// Of f32, unless another type is given.
+void addCollective(artifact::ProgramT &program, artifact::CollectiveKind kind,
+                   std::vector<uint32_t> axes,
+                   std::vector<artifact::Piece> pieces, uint32_t ticket,
+                   uint64_t movedBytes,
+                   artifact::ElementType type = artifact::ElementType::f32,
+                   artifact::Combine combine = artifact::Combine::sum);
+void addWait(artifact::ProgramT &program, uint32_t ticket);
+void addSlice(artifact::ProgramT &program, std::vector<uint32_t> axes,
+              artifact::Piece piece);
 void addVariable(artifact::IndexT &index, const std::string &name,
                  artifact::ElementType type, std::vector<int64_t> shape,
                  uint64_t offset, artifact::InitKind kind, double a = 0,

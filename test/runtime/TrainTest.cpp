@@ -120,8 +120,8 @@ TEST(Train, GoesOnFromAStep) {
 TEST(Train, StopsAtALossThatIsNotFinite) {
   TemporaryFile text(corpus());
   IndexT index = sampleTraining(text.path(), 8, 8);
-  index.variables[0]->init->kind = InitKind::constant;
-  index.variables[0]->init->a = NAN;
+  image(index).variables[0]->init->kind = InitKind::constant;
+  image(index).variables[0]->init->a = NAN;
   TrainResult run = train(index);
   EXPECT_EQ(run.status.exitCode(), 8);
   EXPECT_EQ(run.status.message(), "loss is nan at step 1");
@@ -164,15 +164,13 @@ TEST(Train, ReportsBadDataAndSettings) {
   index.training->steps = 0;
   EXPECT_EQ(train(index).status.code(), Code::usage);
   index = sampleTraining(text.path(), 8, 8);
-  index.programs[0]->outputs[0]->name = "cost";
+  image(index).programs[0]->outputs[0]->name = "cost";
   EXPECT_EQ(train(index).status.message(),
             "sample: program 'train' has no output 'loss'");
   index = sampleTraining(text.path(), 8, 8);
   index.training.reset();
   EXPECT_EQ(train(index).status.code(), Code::inputRejected);
   index = sampleTraining(text.path(), 8, 8);
-  index.device_programs = {0, 0};
-  EXPECT_EQ(train(index).status.code(), Code::inputRejected);
   Session session = openSession(sampleTraining(text.path(), 8, 8), kernels());
   TrainOptions options;
   options.lossesPath = "/nonexistent/losses";

@@ -15,14 +15,14 @@ using namespace artifact;
 class WeightsTest : public testing::Test {
 protected:
   WeightsTest() {
-    index.device_programs = {0};
     addProgram(index, "nothing");
     addVariable(index, "wte.weight", ElementType::f32, {2}, 0, InitKind::zeros);
     addVariable(index, "ln_f.bias", ElementType::f32, {1}, 64, InitKind::zeros);
     addVariable(index, "wte.weight.exp_avg", ElementType::f32, {2}, 128,
                 InitKind::zeros);
-    index.variables[0]->role = index.variables[1]->role = "parameter";
-    index.variables[2]->role = "moment";
+    image(index).variables[0]->role = image(index).variables[1]->role =
+        "parameter";
+    image(index).variables[2]->role = "moment";
     index.public_names = std::make_unique<PublicNamesT>();
     index.public_names->prefix = "transformer.";
     index.public_names->bare = {"lm_head."};
@@ -155,7 +155,7 @@ TEST_F(WeightsTest, WritesThePublicNames) {
       (std::vector<std::string>{"transformer.wte.weight", "lm_head.weight"}));
   addVariable(index, "lm_head.weight", ElementType::f32, {2}, 192,
               InitKind::zeros);
-  index.variables.back()->role = "parameter";
+  image(index).variables.back()->role = "parameter";
   Expected<Artifact> untied = loadIndex(index);
   names = publicNamesOf(untied->index());
   EXPECT_EQ(names["wte.weight"],

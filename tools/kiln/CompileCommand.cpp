@@ -150,7 +150,10 @@ int Compilation::report(const std::string &artifactPath) const {
   double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
-  uint64_t peak = artifact->index().arena_bytes();
+  // The images differ in their share of the batch.
+  uint64_t peak = 0;
+  for (const artifact::Image *image : *artifact->index().images())
+    peak = std::max(peak, image->arena_bytes());
   printf("Peak memory: %llu bytes (%s) per device\n",
          static_cast<unsigned long long>(peak), printBytes(peak).c_str());
   printf("Compile time: %.2f s\n", seconds);

@@ -55,7 +55,10 @@ Json describePlan(const Artifact &artifact) {
   const artifact::Index &index = artifact.index();
   Json plan;
   plan["device"] = index.target()->device()->str();
-  plan["devices"] = index.device_programs()->size();
+  plan["devices"] = index.devices()->size();
+  plan["mesh"] = Json::object();
+  for (const artifact::MeshAxis *axis : *index.mesh())
+    plan["mesh"][axis->name()->str()] = axis->size();
   plan["cpu"] = index.target()->cpu()->str();
   plan["threads"] = index.target()->threads();
   if (const artifact::Training *training = index.training()) {
@@ -70,9 +73,10 @@ Json describePlan(const Artifact &artifact) {
   return plan;
 }
 
-Json describePrograms(const artifact::Index &index) {
+Json describePrograms(const artifact::Index &index,
+                      const artifact::Image &image) {
   Json programs = Json::array();
-  for (const artifact::Program *program : *index.programs()) {
+  for (const artifact::Program *program : *image.programs()) {
     Json phases = Json::array();
     for (const artifact::Phase *phase : *program->phases())
       phases.push_back({{"name", phase->name()->str()},
@@ -91,35 +95,79 @@ Json describePrograms(const artifact::Index &index) {
   return programs;
 }
 
-Json describeArtifact(const Artifact &artifact) {
-  const artifact::Index &index = artifact.index();
-  Json json;
-  json["schema"] = 1;
-  json["compiler"] = index.compiler()->str();
-  json["model"] = index.model()->str();
-  json["plan"] = describePlan(artifact);
-  json["arena_bytes"] = index.arena_bytes();
-  json["live_bytes"] = index.live_bytes();
-  json["memory"] = Json::array();
-  for (const artifact::MemoryKind *kind : *index.memory())
-    json["memory"].push_back(
-        {{"name", kind->name()->str()}, {"bytes", kind->bytes()}});
-  json["kernel_count"] = index.kernels()->size();
-  json["kernel_code_bytes"] = artifact.kernels().size();
-  json["programs"] = describePrograms(index);
-  json["variables"] = Json::array();
-  for (const artifact::Variable *variable : *index.variables()) {
+Json describeSplits(const artifact::Index &index,
+                    const artifact::Variable &variable) {
+  auto describe = [&](const artifact::Split *split) {
+    Json axes = Json::array();
+    for (uint32_t axis : *split->axes())
+      axes.push_back(index.mesh()->Get(axis)->name()->str());
+    return axes;
+  };
+  Json splits = Json::object();
+  if (variable.view())
+    splits["view"] =
+        std::vector<int64_t>(variable.view()->begin(), variable.view()->end());
+  if (variable.splits()) {
+    splits["dimensions"] = Json::array();
+    for (const artifact::Split *split : *variable.splits())
+      splits["dimensions"].push_back(describe(split));
+  }
+  if (variable.flat())
+    splits["flat"] = describe(variable.flat());
+  return splits;
+}
+
+Json describeVariables(const artifact::Index &index,
+                       const artifact::Image &image) {
+  Json variables = Json::array();
+  for (const artifact::Variable *variable : *image.variables()) {
     Json shape = Json::array();
     for (int64_t size : *variable->shape())
       shape.push_back(size);
-    json["variables"].push_back(
+    variables.push_back(
         {{"name", variable->name()->str()},
          {"role", variable->role() ? variable->role()->str() : ""},
          {"type", artifact::EnumNameElementType(variable->element_type())},
          {"shape", shape},
          {"offset", variable->offset()},
          {"bytes", variable->bytes()}});
+    if (Json splits = describeSplits(index, *variable); !splits.empty())
+      variables.back()["split"] = splits;
   }
+  return variables;
+}
+
+/// What devices of one share of the batch have and run.
+Json describeImage(const artifact::Index &index, const artifact::Image &image) {
+  Json json;
+  json["arena_bytes"] = image.arena_bytes();
+  json["host_bytes"] = image.host_bytes();
+  json["live_bytes"] = image.live_bytes();
+  json["memory"] = Json::array();
+  for (const artifact::MemoryKind *kind : *image.memory())
+    json["memory"].push_back(
+        {{"name", kind->name()->str()}, {"bytes", kind->bytes()}});
+  json["programs"] = describePrograms(index, image);
+  json["variables"] = describeVariables(index, image);
+  return json;
+}
+
+Json describeArtifact(const Artifact &artifact) {
+  const artifact::Index &index = artifact.index();
+  Json json;
+  json["schema"] = 2;
+  json["compiler"] = index.compiler()->str();
+  json["model"] = index.model()->str();
+  json["plan"] = describePlan(artifact);
+  json["kernel_count"] = index.kernels()->size();
+  json["kernel_code_bytes"] = artifact.kernels().size();
+  json["images"] = Json::array();
+  for (const artifact::Image *image : *index.images())
+    json["images"].push_back(describeImage(index, *image));
+  json["devices"] = Json::array();
+  for (const artifact::Device *device : *index.devices())
+    json["devices"].push_back(
+        {{"image", device->image()}, {"first_sample", device->first_sample()}});
   json["config"] = index.config()->str();
   return json;
 }
@@ -129,8 +177,14 @@ void printPlan(const Artifact &artifact) {
   printf("model     %s, compiled by %s\n", index.model()->c_str(),
          index.compiler()->c_str());
   printf("target    %s x %u, %s, %u threads\n",
-         index.target()->device()->c_str(), index.device_programs()->size(),
+         index.target()->device()->c_str(), index.devices()->size(),
          index.target()->cpu()->c_str(), index.target()->threads());
+  if (index.mesh()->size() != 0) {
+    printf("mesh     ");
+    for (const artifact::MeshAxis *axis : *index.mesh())
+      printf(" %s %u", axis->name()->c_str(), axis->size());
+    printf("\n");
+  }
   if (const artifact::Training *training = index.training())
     printf("plan      global batch %llu, micro-batch %llu, accumulation %u\n",
            static_cast<unsigned long long>(training->global_batch()),
@@ -141,22 +195,23 @@ void printPlan(const Artifact &artifact) {
          printBytes(artifact.kernels().size()).c_str());
 }
 
-void printMemory(const artifact::Index &index) {
-  printf("\nmemory per device\n");
-  for (const artifact::MemoryKind *kind : *index.memory())
-    printf("  %-24s %16llu  %s\n", kind->name()->c_str(),
-           static_cast<unsigned long long>(kind->bytes()),
-           printBytes(kind->bytes()).c_str());
-  printf("  %-24s %16llu  %s\n", "peak (reserved)",
-         static_cast<unsigned long long>(index.arena_bytes()),
-         printBytes(index.arena_bytes()).c_str());
-  printf("  %-24s %16llu  %s\n", "greatest live sum",
-         static_cast<unsigned long long>(index.live_bytes()),
-         printBytes(index.live_bytes()).c_str());
+void printBytesRow(const char *name, uint64_t bytes) {
+  printf("  %-24s %16llu  %s\n", name, static_cast<unsigned long long>(bytes),
+         printBytes(bytes).c_str());
 }
 
-void printPrograms(const artifact::Index &index) {
-  for (const artifact::Program *program : *index.programs()) {
+void printMemory(const artifact::Image &image) {
+  printf("\nmemory per device\n");
+  for (const artifact::MemoryKind *kind : *image.memory())
+    printBytesRow(kind->name()->c_str(), kind->bytes());
+  printBytesRow("peak (reserved)", image.arena_bytes());
+  if (image.host_bytes())
+    printBytesRow("in the host's memory", image.host_bytes());
+  printBytesRow("greatest live sum", image.live_bytes());
+}
+
+void printPrograms(const artifact::Index &index, const artifact::Image &image) {
+  for (const artifact::Program *program : *image.programs()) {
     printf("\nprogram %s\n", program->name()->c_str());
     for (const artifact::Phase *phase : *program->phases())
       printf("  %-24s %u commands, %u times\n", phase->name()->c_str(),
@@ -175,10 +230,10 @@ void printPrograms(const artifact::Index &index) {
   }
 }
 
-void printVariables(const artifact::Index &index) {
+void printVariables(const artifact::Image &image) {
   printf("\nvariables\n");
   uint64_t parameters = 0;
-  for (const artifact::Variable *variable : *index.variables()) {
+  for (const artifact::Variable *variable : *image.variables()) {
     std::string role = variable->role() ? variable->role()->str() : "";
     printf("  %-40s %-10s %-4s %-16s %s\n", variable->name()->c_str(),
            role.c_str(),
@@ -213,9 +268,16 @@ int runInspectCommand(const std::string &path, bool isJson) {
     return 0;
   }
   printPlan(*artifact);
-  printMemory(artifact->index());
-  printPrograms(artifact->index());
-  printVariables(artifact->index());
+  const auto &images = *artifact->index().images();
+  for (uint32_t i = 0; i < images.size(); ++i) {
+    if (images.size() > 1)
+      printf("\nimage %u of %u: devices that differ in their share of the "
+             "batch\n",
+             i + 1, images.size());
+    printMemory(*images.Get(i));
+    printPrograms(artifact->index(), *images.Get(i));
+  }
+  printVariables(artifact->image());
   return 0;
 }
 

@@ -24,7 +24,8 @@ using Row = std::pair<std::string, LabelTotal>;
 /// Commands of one label together, the slowest first.
 std::vector<Row> collectRows(const Session &session) {
   std::map<std::string, LabelTotal> totals;
-  for (const artifact::Program *program : *session.index().programs())
+  for (const artifact::Program *program :
+       *session.artifact().image().programs())
     for (const cpu::CommandProfile &command :
          session.profile(program->name()->string_view())) {
       LabelTotal &total = totals[command.label];

@@ -45,11 +45,12 @@ Status Executor::addPhase(const Artifact &artifact,
       if (Status status = addLaunch(artifact, *launch, library, arena);
           !status.ok())
         return status;
-    } else if (const artifact::Clear *clear = command->action_as_Clear()) {
-      addMove({resolve(*clear->place()), {nullptr, 0}, clear->bytes()});
     } else if (const artifact::Copy *copy = command->action_as_Copy()) {
       addMove(
           {resolve(*copy->target()), resolve(*copy->source()), copy->bytes()});
+    } else {
+      return Status(Code::inputRejected,
+                    artifact.origin() + ": this kiln runs no collectives");
     }
     steps_.back().endsCommand = true;
   }
@@ -196,17 +197,13 @@ void Executor::runMove(Worker worker, const Step &step,
                        uint64_t repetition) const {
   const Move &move = moves_[step.index];
   std::byte *target = move.target.at(repetition);
-  const std::byte *source =
-      move.source.base ? move.source.at(repetition) : nullptr;
+  const std::byte *source = move.source.at(repetition);
   auto transfer = [=](uint64_t begin, uint64_t end) {
-    if (source)
-      std::memmove(target + begin, source + begin, end - begin);
-    else
-      std::memset(target + begin, 0, end - begin);
+    std::memmove(target + begin, source + begin, end - begin);
   };
   // Ranges that overlap must move in one piece.
   bool isOverlapping =
-      source && source < target + move.bytes && target < source + move.bytes;
+      source < target + move.bytes && target < source + move.bytes;
   if (step.isSolo || isOverlapping) {
     if (worker.index == 0)
       transfer(0, move.bytes);

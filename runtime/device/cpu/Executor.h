@@ -50,7 +50,7 @@ private:
     uint32_t first, count;
     bool isStrided; // They move from one repetition to the next.
   };
-  struct Move { // Copy, or clear if there is no source.
+  struct Move {
     Address target, source;
     uint64_t bytes;
   };

@@ -213,7 +213,7 @@ void checkConfig(const Config &config, int64_t rounding) {
   Plan(*module, rounding).check();
   Expected<Session> session = Session::load(file);
   ASSERT_TRUE(session.ok()) << session.status().message();
-  uint64_t predicted = session->index().arena_bytes();
+  uint64_t predicted = session->artifact().image().arena_bytes();
   EXPECT_EQ(int64_t(predicted),
             (*module)->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt());
   constexpr uint64_t kLarge = uint64_t(1) << 30;

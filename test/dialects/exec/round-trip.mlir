@@ -25,12 +25,10 @@ exec.kernel @negate {
 //  CHECK-SAME: inputs {{\[\[}}"image", @input.image, @input.image, tensor<8x8xf32>]]
 //  CHECK-SAME: outputs {{\[\[}}"loss", @activation, tensor<f32>]]
 //       CHECK: exec.phase "accumulate" repeat 2
-//       CHECK:   exec.clear [@activation] [0] [0] bytes 128
 //       CHECK:   exec.launch @negate [@input.image, @activation] [0, 0] [128, 0] reads 1 "negate" {bytes = 256 : i64, flops = 0 : i64}
 //       CHECK:   exec.copy [@activation, @variable.weight] [0, 0] [0, 0] bytes 128
 exec.program @train batch 8 inputs [["image", @input.image, @input.image, tensor<8x8xf32>]] outputs [["loss", @activation, tensor<f32>]] {
   exec.phase "accumulate" repeat 2 {
-    exec.clear [@activation] [0] [0] bytes 128
     exec.launch @negate [@input.image, @activation] [0, 0] [128, 0] reads 1 "negate" {flops = 0 : i64, bytes = 256 : i64}
     exec.copy [@activation, @variable.weight] [0, 0] [0, 0] bytes 128
   }
