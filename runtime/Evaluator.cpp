@@ -12,13 +12,16 @@ Expected<std::unique_ptr<Evaluator>> Evaluator::open(Session &session,
   if (!wanted)
     return std::unique_ptr<Evaluator>();
   const std::string &origin = session.artifact().origin();
-  const artifact::Program *program =
-      session.artifact().findProgram(programName);
-  if (!program || !session.index().data())
+  bool hasProgram = session.artifact().findProgram(programName);
+  if (!hasProgram || !session.index().data())
     return Status(Code::inputRejected,
                   origin + ": evaluation is asked for, but there is no " +
-                      (program ? "data" : "program 'evaluate'"));
-  std::unique_ptr<Evaluator> evaluator(new Evaluator(session, *program));
+                      (hasProgram ? "data" : "program 'evaluate'"));
+  uint64_t batch = 0;
+  std::vector<FedDevice> shares = session.findShares(programName, batch);
+  const artifact::Program &program = *shares.front().program;
+  std::unique_ptr<Evaluator> evaluator(
+      new Evaluator(session, program, std::move(shares), batch));
   evaluator->every_ = wanted->every();
   if (Status status = evaluator->findOutputs(); !status.ok())
     return Status(status.code(), origin + ": " + status.message());
@@ -27,16 +30,15 @@ Expected<std::unique_ptr<Evaluator>> Evaluator::open(Session &session,
   if (!dataset.ok())
     return dataset.status();
   evaluator->dataset_ = std::move(*dataset);
-  if (program->inputs() && program->inputs()->size() != 0)
-    evaluator->batch_ = program->inputs()->Get(0)->samples();
   if (!evaluator->dataset_ || evaluator->batch_ == 0)
     return Status(Code::inputRejected,
                   origin + ": program 'evaluate' has nothing to evaluate");
-  if (Status status =
-          checkInputs(*program, evaluator->dataset_.get(), evaluator->batch_);
-      !status.ok())
-    return Status(status.code(),
-                  origin + ": program 'evaluate': " + status.message());
+  for (const FedDevice &share : evaluator->shares_)
+    if (Status status = checkInputs(*share.program, evaluator->dataset_.get(),
+                                    share.samples);
+        !status.ok())
+      return Status(status.code(),
+                    origin + ": program 'evaluate': " + status.message());
   return evaluator;
 }
 
@@ -83,7 +85,8 @@ template <typename Function> void Evaluator::forEachRatio(Function function) {
 EvaluationRecord Evaluator::run(uint64_t step) {
   forEachRatio([](Ratio &ratio) { ratio.totalSum = ratio.countSum = 0; });
   for (uint64_t first = 0; first < dataset_->samples(); first += batch_) {
-    writeHeldOut(program_, *dataset_, first, session_.arena_->base());
+    for (const FedDevice &share : shares_)
+      writeHeldOut(share, *dataset_, first);
     (void)session_.run(programName);
     forEachRatio([this](Ratio &ratio) {
       ratio.totalSum += session_.readScalar(*ratio.total);

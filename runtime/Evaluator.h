@@ -33,16 +33,19 @@ private:
     double value() const { return totalSum / countSum; }
   };
 
-  Evaluator(Session &session, const artifact::Program &program)
-      : session_(session), program_(program) {}
+  Evaluator(Session &session, const artifact::Program &program,
+            std::vector<FedDevice> shares, uint64_t batch)
+      : session_(session), program_(program), shares_(std::move(shares)),
+        batch_(batch) {}
   Status findOutputs();
   Expected<const artifact::Output *> findOutput(const std::string &name) const;
   template <typename Function> void forEachRatio(Function function);
 
   Session &session_;
-  const artifact::Program &program_;
+  const artifact::Program &program_; // On the first device.
+  std::vector<FedDevice> shares_;
+  uint64_t batch_; // Of all replicas.
   uint64_t every_ = 0;
-  uint64_t batch_ = 0;
   std::unique_ptr<Dataset> dataset_;
   std::vector<Ratio> losses_;
   std::optional<Ratio> accuracy_;

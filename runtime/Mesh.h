@@ -4,6 +4,7 @@
 
 #include "runtime/artifact/Artifact_generated.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -26,6 +27,13 @@ struct Cut {
     return begin(number + 1) - begin(number);
   }
 };
+
+/// The shape in which a variable is cut.
+inline const flatbuffers::Vector<int64_t> &
+viewOf(const artifact::Variable &variable) {
+  return variable.view() && variable.view()->size() ? *variable.view()
+                                                    : *variable.shape();
+}
 
 /// Named axes over the devices of an artifact. The artifact must outlive it.
 class Mesh {

@@ -48,9 +48,7 @@ Status RunRecord::begin(Manifest position) {
   position_.model = index.model()->str();
   position_.configHash = sha256(index.config()->string_view());
   position_.publicNames = publicNamesOf(index);
-  if (Status status = openFolder(); !status.ok())
-    return status;
-  Expected<std::optional<Checkpoint>> checkpoint = findCheckpoint();
+  Expected<std::optional<Checkpoint>> checkpoint = agreeOnCheckpoint();
   if (!checkpoint.ok())
     return checkpoint.status();
   Status status = *checkpoint ? resume(**checkpoint) : startFresh();
@@ -80,6 +78,31 @@ Status RunRecord::openFolder() {
   store_.emplace(folder_->checkpoints());
   store_->removeRemains();
   return Status();
+}
+
+/// The first process has the run folder and decides; the others read the same
+/// checkpoint.
+Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
+  bool isFirst = session_.rank() == 0;
+  Expected<std::optional<Checkpoint>> checkpoint = std::optional<Checkpoint>();
+  Status status = isFirst ? openFolder() : Status();
+  savesCheckpoints_ = policy_ && folder_;
+  if (isFirst && status.ok()) {
+    checkpoint = findCheckpoint();
+    status = checkpoint.status();
+  }
+  if (Status agreed = session_.agree(status); !agreed.ok())
+    return agreed;
+  std::string decided =
+      session_.share((savesCheckpoints_ ? "1" : "0") +
+                     (isFirst && *checkpoint ? (*checkpoint)->folder() : ""));
+  savesCheckpoints_ = decided.front() == '1';
+  if (isFirst || decided.size() == 1)
+    return checkpoint;
+  Expected<Checkpoint> same = Checkpoint::open(decided.substr(1));
+  if (!same.ok())
+    return same.status();
+  return std::optional(std::move(*same));
 }
 
 /// The checkpoint to go on from, if there is one and it was not forbidden.
@@ -158,15 +181,28 @@ bool RunRecord::isDue(uint64_t step) const {
 }
 
 bool RunRecord::save(uint64_t step) {
+  bool isSaved = false;
+  if (session_.rank() == 0) {
+    isSaved = write(step);
+    session_.endReads();
+  } else {
+    session_.serveReads();
+  }
+  if (World *world = session_.world())
+    isSaved = world->maximum(isSaved) != 0;
+  if (isSaved)
+    savedStep_ = step;
+  return isSaved;
+}
+
+bool RunRecord::write(uint64_t step) {
   position_.step = step;
   VariableSources sources = collectVariables(session_);
   Status status = store_->save(position_, std::move(sources.weights),
                                std::move(sources.others),
                                std::max<uint64_t>(policy_->keep(), 1));
-  if (status.ok()) {
-    savedStep_ = step;
+  if (status.ok())
     return true;
-  }
   warn("checkpoint of step " + std::to_string(step) +
        " was not saved: " + status.message() +
        (savedStep_ ? "; the last one is of step " + std::to_string(*savedStep_)

@@ -28,9 +28,10 @@ public:
 
   /// Whether a checkpoint is due after this step.
   bool isDue(uint64_t step) const;
-  /// Saves all variables; false, with a warning, if that fails.
+  /// Saves all variables; false, with a warning, if that fails. The first
+  /// process writes what all have.
   bool save(uint64_t step);
-  bool savesCheckpoints() const { return policy_ && folder_; }
+  bool savesCheckpoints() const { return savesCheckpoints_; }
   /// Whether the last state saved is the one after this step.
   bool isSaved(uint64_t step) const { return savedStep_ == step; }
 
@@ -44,7 +45,9 @@ public:
 private:
   Status openFolder();
   Expected<std::optional<Checkpoint>> findCheckpoint();
+  Expected<std::optional<Checkpoint>> agreeOnCheckpoint();
   Status resume(const Checkpoint &checkpoint);
+  bool write(uint64_t step);
   Status startFresh();
   void say(const std::string &line) const;
   void warn(const std::string &message) const { options_.warn(message); }
@@ -55,6 +58,7 @@ private:
   const artifact::CheckpointPolicy *policy_;
   std::optional<RunFolder> folder_;
   std::optional<CheckpointStore> store_;
+  bool savesCheckpoints_ = false;
   MetricsFile metrics_;
   Manifest position_; // All of a manifest but the files and the step.
   std::optional<uint64_t> savedStep_;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <map>
+#include <thread>
 
 namespace kiln {
 
@@ -42,9 +44,18 @@ void printWarning(const std::string &message) {
 }
 
 Session::Session(Artifact artifact, cpu::KernelLibrary library,
-                 std::unique_ptr<cpu::Team> team, bool isProfiled)
-    : artifact_(std::move(artifact)), library_(std::move(library)),
-      team_(std::move(team)), isProfiled_(isProfiled) {}
+                 CollectiveSettings settings, World *world)
+    : artifact_(std::make_unique<Artifact>(std::move(artifact))),
+      library_(std::make_unique<cpu::KernelLibrary>(std::move(library))),
+      settings_(settings), world_(world), mesh_(artifact_->index()) {
+  for (const artifact::Variable *variable : *artifact_->image().variables()) {
+    tilings_.emplace_back(mesh_, *variable);
+    std::vector<uint32_t> owners(tilings_.back().parts());
+    for (uint32_t device = mesh_.devices(); device-- > 0;)
+      owners[tilings_.back().partOf(device)] = device;
+    owners_.push_back(std::move(owners));
+  }
+}
 
 Expected<Session> Session::load(const std::string &path,
                                 const SessionOptions &options) {
@@ -64,123 +75,306 @@ Expected<Session> Session::fromArtifact(Artifact artifact,
                                    std::to_string(planned) + " threads, " +
                                    std::to_string(options.threads) +
                                    " were asked for");
+  Expected<CollectiveSettings> settings = CollectiveSettings::fromEnvironment();
+  if (!settings.ok())
+    return settings.status();
   Expected<cpu::KernelLibrary> library =
       cpu::KernelLibrary::load(artifact.kernels());
   if (!library.ok())
     return Status(library.status().code(),
                   artifact.origin() + ": " + library.status().message());
-  Expected<std::unique_ptr<cpu::Team>> team =
-      cpu::Team::start(options.threads ? options.threads : planned);
-  if (!team.ok())
-    return team.status();
-  return Session(std::move(artifact), std::move(*library), std::move(*team),
-                 options.isProfiled);
+  Session session(std::move(artifact), std::move(*library), *settings,
+                  options.world);
+  if (Status status = session.startDevices(options); !status.ok())
+    return status;
+  return session;
+}
+
+Status Session::startDevices(const SessionOptions &options) {
+  uint32_t processes = world_ ? world_->size() : 1;
+  uint32_t count = mesh_.devices() / processes;
+  if (count * processes != mesh_.devices())
+    return Status(Code::usage, artifact_->origin() + ": compiled for " +
+                                   std::to_string(mesh_.devices()) +
+                                   " devices, which " +
+                                   std::to_string(processes) +
+                                   " processes cannot have in equal parts");
+  firstDevice_ = rank() * count;
+  if (!options.tracePath.empty()) {
+    std::string suffix = rank() ? "." + std::to_string(rank()) : "";
+    Expected<std::unique_ptr<Trace>> trace =
+        Trace::create(options.tracePath + suffix);
+    if (!trace.ok())
+      return trace.status();
+    trace_ = std::move(*trace);
+  }
+  unsigned planned = std::max(index().target()->threads(), 1u);
+  cpu::Device::Options device;
+  device.workers = options.threads ? options.threads : planned;
+  // Processes are taken to share a machine: who has it alone loses little.
+  device.isPassive =
+      mesh_.devices() > 1 &&
+      mesh_.devices() * device.workers > std::thread::hardware_concurrency();
+  device.isProfiled = options.isProfiled;
+  device.trace = trace_.get();
+  for (uint32_t i = 0; i < count; ++i) {
+    device.number = firstDevice_ + i;
+    device.hasThread = i != 0; // The first runs on the caller's.
+    Expected<std::unique_ptr<cpu::Device>> started =
+        cpu::Device::start(*artifact_, *library_, device);
+    if (!started.ok())
+      return started.status();
+    devices_.push_back(std::move(*started));
+  }
+  return Status();
+}
+
+Status Session::agree(const Status &status) const {
+  if (!world_)
+    return status;
+  std::vector<std::string> all = world_->gather(
+      std::to_string(static_cast<int>(status.code())) + " " + status.message());
+  for (uint32_t rank = 0; rank < all.size(); ++rank)
+    if (Code code = static_cast<Code>(std::atoi(all[rank].c_str()));
+        code != Code::ok)
+      return Status(code, (rank ? "rank " + std::to_string(rank) + ": " : "") +
+                              all[rank].substr(all[rank].find(' ') + 1));
+  return Status();
+}
+
+std::string Session::share(const std::string &text) const {
+  return world_ ? world_->gather(rank() == 0 ? text : "").front() : text;
+}
+
+unsigned Session::workers() const {
+  return static_cast<unsigned>(devices_.size()) * devices_[0]->team().workers();
 }
 
 Status Session::reserve() {
-  if (arena_)
+  if (groups_)
     return Status();
-  const artifact::Image &image = artifact_.image();
-  Expected<cpu::Arena> arena =
-      cpu::Arena::reserve(image.arena_bytes() + image.host_bytes());
-  if (!arena.ok())
-    return Status(arena.status().code(),
-                  artifact_.origin() + ": " + arena.status().message());
-  std::vector<cpu::Executor> executors;
-  for (const artifact::Program *program : *image.programs()) {
-    Expected<cpu::Executor> executor = cpu::Executor::create(
-        artifact_, *program, library_, arena->base(), isProfiled_);
-    if (!executor.ok())
-      return executor.status();
-    executors.push_back(std::move(*executor));
-  }
-  arena_.emplace(std::move(*arena));
-  executors_ = std::move(executors);
+  auto groups = std::make_unique<Groups>(
+      index(), firstDevice_, static_cast<uint32_t>(devices_.size()), world_);
+  for (const std::unique_ptr<cpu::Device> &device : devices_)
+    if (Status status = device->reserve(*groups, settings_); !status.ok())
+      return status;
+  groups_ = std::move(groups);
   return Status();
 }
 
-Status Session::requireArena() const {
-  return arena_ ? Status()
-                : Status(Code::usage, "session has not reserved its memory");
+Status Session::requireMemory() const {
+  return groups_ ? Status()
+                 : Status(Code::usage, "session has not reserved its memory");
+}
+
+std::byte *Session::place(size_t number, const cpu::Device &device) const {
+  auto at = static_cast<uint32_t>(number);
+  return device.memory() + device.image().variables()->Get(at)->offset();
 }
 
 Status Session::initialise(uint64_t seed) {
-  if (Status status = requireArena(); !status.ok())
+  if (Status status = requireMemory(); !status.ok())
     return status;
-  for (const artifact::Variable *variable : *artifact_.image().variables()) {
-    std::byte *target = bytesOf(*variable).data();
-    uint64_t elements =
-        variable->bytes() / elementBytes(variable->element_type());
-    auto body = [=](cpu::Worker worker) {
-      auto items = static_cast<int64_t>(elements);
-      initialiseRange(*variable, seed, target,
-                      static_cast<uint64_t>(worker.begin(items)),
-                      static_cast<uint64_t>(worker.end(items)));
-    };
-    team_->run(body);
+  for (size_t number = 0; number < tilings_.size(); ++number) {
+    const Tiling &tiling = tilings_[number];
+    const artifact::Variable &variable =
+        *artifact_->image().variables()->Get(static_cast<uint32_t>(number));
+    uint64_t size = elementBytes(variable.element_type());
+    for (const std::unique_ptr<cpu::Device> &device : devices_) {
+      std::byte *target = place(number, *device);
+      uint32_t part = tiling.partOf(device->number());
+      if (tiling.isPadded())
+        std::memset(target, 0, variable.bytes());
+      auto body = [&](cpu::Worker worker) {
+        auto items = static_cast<int64_t>(tiling.elements());
+        tiling.forEachRun(static_cast<uint64_t>(worker.begin(items)),
+                          static_cast<uint64_t>(worker.end(items)),
+                          [&](const Tiling::Run &run) {
+                            if (run.part == part)
+                              initialiseRange(variable, seed, run.whole,
+                                              run.whole + run.count,
+                                              target + run.local * size);
+                          });
+      };
+      device->team().run(body);
+    }
   }
   return Status();
+}
+
+static uint64_t elementBytesOf(const Artifact &artifact, size_t number) {
+  return elementBytes(artifact.image()
+                          .variables()
+                          ->Get(static_cast<uint32_t>(number))
+                          ->element_type());
+}
+
+template <typename Function>
+void Session::forEachOwned(uint32_t rank, size_t number, uint64_t first,
+                           uint64_t count, Function function) const {
+  tilings_[number].forEachRun(first, first + count,
+                              [&](const Tiling::Run &run) {
+                                uint32_t owner = owners_[number][run.part];
+                                if (owner / devices_.size() == rank)
+                                  function(run, owner);
+                              });
+}
+
+namespace {
+
+/// What the first process asks another for; no element at all ends it.
+struct ReadRequest {
+  uint64_t number, first, count;
+};
+
+} // namespace
+
+void Session::readElements(size_t number, uint64_t first,
+                           std::span<std::byte> bytes) const {
+  uint64_t size = elementBytesOf(*artifact_, number);
+  uint64_t count = bytes.size() / size;
+  forEachOwned(rank(), number, first, count,
+               [&](const Tiling::Run &run, uint32_t owner) {
+                 std::memcpy(bytes.data() + (run.whole - first) * size,
+                             place(number, *devices_[owner - firstDevice_]) +
+                                 run.local * size,
+                             run.count * size);
+               });
+  for (uint32_t other = 1; world_ && other < world_->size(); ++other) {
+    uint64_t packed = 0;
+    forEachOwned(
+        other, number, first, count,
+        [&](const Tiling::Run &run, uint32_t) { packed += run.count; });
+    if (packed == 0)
+      continue;
+    ReadRequest request{number, first, count};
+    world_->send(other, std::as_bytes(std::span(&request, 1)));
+    std::vector<std::byte> answer(packed * size);
+    world_->receive(other, answer);
+    const std::byte *next = answer.data();
+    forEachOwned(other, number, first, count,
+                 [&](const Tiling::Run &run, uint32_t) {
+                   std::memcpy(bytes.data() + (run.whole - first) * size, next,
+                               run.count * size);
+                   next += run.count * size;
+                 });
+  }
+}
+
+void Session::serveReads() const {
+  while (true) {
+    ReadRequest request;
+    world_->receive(0, std::as_writable_bytes(std::span(&request, 1)));
+    if (request.count == 0)
+      return;
+    uint64_t size = elementBytesOf(*artifact_, request.number);
+    std::vector<std::byte> answer;
+    forEachOwned(rank(), request.number, request.first, request.count,
+                 [&](const Tiling::Run &run, uint32_t owner) {
+                   const std::byte *source =
+                       place(request.number, *devices_[owner - firstDevice_]) +
+                       run.local * size;
+                   answer.insert(answer.end(), source,
+                                 source + run.count * size);
+                 });
+    world_->send(0, answer);
+  }
+}
+
+void Session::endReads() const {
+  ReadRequest end{};
+  for (uint32_t other = 1; world_ && other < world_->size(); ++other)
+    world_->send(other, std::as_bytes(std::span(&end, 1)));
+}
+
+void Session::writeElements(size_t number, uint64_t first,
+                            std::span<const std::byte> bytes) {
+  uint64_t size = elementBytesOf(*artifact_, number);
+  const Tiling &tiling = tilings_[number];
+  for (const std::unique_ptr<cpu::Device> &device : devices_) {
+    uint32_t part = tiling.partOf(device->number());
+    std::byte *target = place(number, *device);
+    tiling.forEachRun(first, first + bytes.size() / size,
+                      [&](const Tiling::Run &run) {
+                        if (run.part == part)
+                          std::memcpy(target + run.local * size,
+                                      bytes.data() + (run.whole - first) * size,
+                                      run.count * size);
+                      });
+  }
 }
 
 Status Session::readVariable(std::string_view name,
                              std::span<std::byte> bytes) const {
-  const artifact::Variable *variable = artifact_.findVariable(name);
-  if (!variable)
+  std::optional<size_t> number = findVariable(name);
+  if (!number)
     return unknown("variable", name);
-  if (Status status = requireArena(); !status.ok())
+  if (Status status = requireMemory(); !status.ok())
     return status;
-  if (Status status = checkSize(name, bytes.size(), variable->bytes());
-      !status.ok())
+  uint64_t wanted =
+      tilings_[*number].elements() * elementBytesOf(*artifact_, *number);
+  if (Status status = checkSize(name, bytes.size(), wanted); !status.ok())
     return status;
-  std::copy_n(bytesOf(*variable).data(), bytes.size(), bytes.data());
+  readElements(*number, 0, bytes);
   return Status();
 }
 
 Status Session::writeVariable(std::string_view name,
                               std::span<const std::byte> bytes) {
-  const artifact::Variable *variable = artifact_.findVariable(name);
-  if (!variable)
+  std::optional<size_t> number = findVariable(name);
+  if (!number)
     return unknown("variable", name);
-  if (Status status = requireArena(); !status.ok())
+  if (Status status = requireMemory(); !status.ok())
     return status;
-  if (Status status = checkSize(name, bytes.size(), variable->bytes());
-      !status.ok())
+  uint64_t wanted =
+      tilings_[*number].elements() * elementBytesOf(*artifact_, *number);
+  if (Status status = checkSize(name, bytes.size(), wanted); !status.ok())
     return status;
-  std::copy_n(bytes.data(), bytes.size(), bytesOf(*variable).data());
+  writeElements(*number, 0, bytes);
   return Status();
 }
 
 Status Session::writeInput(std::string_view program, std::string_view input,
-                           std::span<const std::byte> bytes) {
-  const artifact::Program *found = artifact_.findProgram(program);
+                           std::span<const std::byte> bytes, size_t device) {
+  std::optional<size_t> found = findProgram(program);
   if (!found)
     return unknown("program", program);
-  const artifact::Input *place = findNamed(found->inputs(), input);
+  const artifact::Input *place =
+      findNamed(devices_[device]
+                    ->image()
+                    .programs()
+                    ->Get(static_cast<uint32_t>(*found))
+                    ->inputs(),
+                input);
   if (!place)
     return unknown("input", input);
-  if (Status status = requireArena(); !status.ok())
+  if (Status status = requireMemory(); !status.ok())
     return status;
   if (Status status = checkSize(input, bytes.size(), place->bytes());
       !status.ok())
     return status;
-  std::copy_n(bytes.data(), bytes.size(), arena_->base() + place->offset());
+  std::copy_n(bytes.data(), bytes.size(),
+              devices_[device]->memory() + place->offset());
   return Status();
 }
 
 Status Session::readOutput(std::string_view program, std::string_view output,
-                           std::span<std::byte> bytes) const {
-  const artifact::Program *found = artifact_.findProgram(program);
+                           std::span<std::byte> bytes, size_t device) const {
+  std::optional<size_t> found = findProgram(program);
   if (!found)
     return unknown("program", program);
-  const artifact::Output *place = findOutput(*found, output);
+  const artifact::Output *place = findOutput(
+      *devices_[device]->image().programs()->Get(static_cast<uint32_t>(*found)),
+      output);
   if (!place)
     return unknown("output", output);
-  if (Status status = requireArena(); !status.ok())
+  if (Status status = requireMemory(); !status.ok())
     return status;
   if (Status status = checkSize(output, bytes.size(), place->bytes());
       !status.ok())
     return status;
-  std::copy_n(arena_->base() + place->offset(), bytes.size(), bytes.data());
+  std::copy_n(devices_[device]->memory() + place->offset(), bytes.size(),
+              bytes.data());
   return Status();
 }
 
@@ -196,7 +390,7 @@ const artifact::Output *Session::findOutput(const artifact::Program &program,
 }
 
 double Session::readScalar(const artifact::Output &output) const {
-  const std::byte *place = arena_->base() + output.offset();
+  const std::byte *place = devices_[0]->memory() + output.offset();
   if (output.element_type() == artifact::ElementType::f64) {
     double value;
     std::memcpy(&value, place, sizeof(value));
@@ -208,25 +402,72 @@ double Session::readScalar(const artifact::Output &output) const {
 }
 
 std::optional<size_t> Session::findProgram(std::string_view name) const {
-  const auto &programs = *artifact_.image().programs();
+  const auto &programs = *artifact_->image().programs();
   for (uint32_t i = 0; i < programs.size(); ++i)
     if (programs.Get(i)->name()->string_view() == name)
       return i;
   return std::nullopt;
 }
 
+std::optional<size_t> Session::findVariable(std::string_view name) const {
+  const auto &variables = *artifact_->image().variables();
+  for (uint32_t i = 0; i < variables.size(); ++i)
+    if (variables.Get(i)->name()->string_view() == name)
+      return i;
+  return std::nullopt;
+}
+
+std::vector<FedDevice> Session::findShares(std::string_view program,
+                                           uint64_t &batch) const {
+  std::optional<size_t> number = findProgram(program);
+  auto programOf = [&](uint32_t device) {
+    uint32_t image = index().devices()->Get(device)->image();
+    return artifact_->image(image).programs()->Get(
+        static_cast<uint32_t>(*number));
+  };
+  // Devices with the same share have the same first sample.
+  std::map<uint64_t, uint64_t> samples;
+  for (uint32_t device = 0; device < mesh_.devices(); ++device) {
+    const auto *inputs = programOf(device)->inputs();
+    samples[index().devices()->Get(device)->first_sample()] =
+        inputs && inputs->size() ? inputs->Get(0)->samples() : 0;
+  }
+  std::map<uint64_t, uint64_t> firsts;
+  batch = 0;
+  for (auto [first, count] : samples) {
+    firsts[first] = batch;
+    batch += count;
+  }
+  std::vector<FedDevice> fed;
+  for (const std::unique_ptr<cpu::Device> &device : devices_) {
+    uint64_t first = index().devices()->Get(device->number())->first_sample();
+    fed.push_back({programOf(device->number()), device->memory(),
+                   firsts.at(first), samples.at(first)});
+  }
+  return fed;
+}
+
+void Session::runProgram(size_t number) {
+  for (size_t i = devices_.size(); i-- > 0;)
+    devices_[i]->begin(number); // The first runs here, when all others do.
+  for (const std::unique_ptr<cpu::Device> &device : devices_)
+    device->finish();
+  if (trace_)
+    trace_->flush();
+}
+
 Status Session::run(std::string_view program) {
   std::optional<size_t> number = findProgram(program);
   if (!number)
     return unknown("program", program);
-  if (Status status = requireArena(); !status.ok())
+  if (Status status = requireMemory(); !status.ok())
     return status;
-  executors_[*number].run(*team_);
+  runProgram(*number);
   return Status();
 }
 
 Status Session::train(const TrainOptions &options, TrainReport *report) {
-  if (Status status = requireArena(); !status.ok())
+  if (Status status = requireMemory(); !status.ok())
     return status;
   TrainReport unread;
   TrainingLoop loop(*this, options, report ? *report : unread);
@@ -238,9 +479,9 @@ Status Session::train(const TrainOptions &options, TrainReport *report) {
 std::span<const cpu::CommandProfile>
 Session::profile(std::string_view program) const {
   std::optional<size_t> number = findProgram(program);
-  if (!number || *number >= executors_.size())
+  if (!number || !groups_)
     return {};
-  return executors_[*number].profile();
+  return devices_[0]->executor(*number).profile();
 }
 
 } // namespace kiln

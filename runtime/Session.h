@@ -3,9 +3,9 @@
 #ifndef KILN_RUNTIME_SESSION_H
 #define KILN_RUNTIME_SESSION_H
 
-#include "runtime/artifact/Artifact.h"
-#include "runtime/device/cpu/Arena.h"
-#include "runtime/device/cpu/Executor.h"
+#include "runtime/Tiling.h"
+#include "runtime/data/Feeder.h"
+#include "runtime/device/cpu/Device.h"
 
 #include <functional>
 #include <optional>
@@ -22,6 +22,10 @@ struct SessionOptions {
   unsigned threads = 0;
   /// Measure every command, see Session::profile.
   bool isProfiled = false;
+  /// File of a trace of all commands; empty for none.
+  std::string tracePath;
+  /// The processes that run the artifact together; null if this one is alone.
+  World *world = nullptr;
 };
 
 /// "kiln: warning: ..." on stderr.
@@ -60,8 +64,9 @@ struct TrainReport {
 /// Whether an output is one number, of f32 or f64.
 bool isScalar(const artifact::Output &output);
 
-/// An artifact on this machine. Call in this order: load, reserve, initialise
-/// (or write all variables), then run or train, from one thread.
+/// An artifact on the devices of this process. Call in this order: load,
+/// reserve, initialise (or write all variables), then run or train, from one
+/// thread. Of several processes each calls the same.
 class Session {
 public:
   /// Verifies the artifact, checks that it fits this machine and loads its
@@ -73,36 +78,45 @@ public:
 
   /// Takes all the memory that the program will ever use. Its bytes are zero.
   Status reserve();
-  /// Bytes of the arena; 0 before `reserve`.
-  uint64_t reservedBytes() const { return arena_ ? arena_->bytes() : 0; }
+  /// Bytes of the memory of a device in this process, counted from its first;
+  /// 0 before `reserve`.
+  uint64_t reservedBytes(size_t device = 0) const {
+    return devices_[device]->reservedBytes();
+  }
 
   /// Gives every variable its initial value.
   Status initialise(uint64_t seed);
 
-  /// Where a variable of this session's artifact lies. Memory must have been
-  /// reserved.
-  std::span<const std::byte> bytesOf(const artifact::Variable &variable) const {
-    return {arena_->base() + variable.offset(), variable.bytes()};
-  }
-  std::span<std::byte> bytesOf(const artifact::Variable &variable) {
-    return {arena_->base() + variable.offset(), variable.bytes()};
-  }
+  /// How variable `number` of the artifact is cut.
+  const Tiling &tiling(size_t number) const { return tilings_[number]; }
+  /// Whole elements of variable `number` from `first` on, wherever they lie.
+  /// Memory must have been reserved. Of several processes only the first may
+  /// read, while the others `serveReads`.
+  void readElements(size_t number, uint64_t first,
+                    std::span<std::byte> bytes) const;
+  void writeElements(size_t number, uint64_t first,
+                     std::span<const std::byte> bytes);
+  /// Answers the first process until it calls `endReads`.
+  void serveReads() const;
+  void endReads() const;
 
-  /// `bytes` must have exactly the size of the value.
+  /// Whole variables. `bytes` must have exactly the size of the value.
   Status readVariable(std::string_view name, std::span<std::byte> bytes) const;
   Status writeVariable(std::string_view name, std::span<const std::byte> bytes);
+  /// On one of the devices in this process, counted from its first.
   Status writeInput(std::string_view program, std::string_view input,
-                    std::span<const std::byte> bytes);
+                    std::span<const std::byte> bytes, size_t device = 0);
   Status readOutput(std::string_view program, std::string_view output,
-                    std::span<std::byte> bytes) const;
+                    std::span<std::byte> bytes, size_t device = 0) const;
 
   /// The output of a program with this name, or null.
   static const artifact::Output *findOutput(const artifact::Program &program,
                                             std::string_view name);
-  /// The value of an output that `isScalar`, after a run of its program.
+  /// The value of an output that `isScalar`, after a run of its program. All
+  /// devices have the same.
   double readScalar(const artifact::Output &output) const;
 
-  /// Runs a program once on what its inputs hold.
+  /// Runs a program once on what its inputs hold, on all devices at once.
   Status run(std::string_view program);
 
   /// Feeds and runs the training program step by step. Reports progress even
@@ -110,11 +124,32 @@ public:
   /// signal.
   Status train(const TrainOptions &options, TrainReport *report = nullptr);
 
-  const artifact::Index &index() const { return artifact_.index(); }
-  const Artifact &artifact() const { return artifact_; }
-  unsigned workers() const { return team_->workers(); }
+  const artifact::Index &index() const { return artifact_->index(); }
+  const Artifact &artifact() const { return *artifact_; }
+  /// Of all devices in this process.
+  unsigned workers() const;
+  /// Devices in this process.
+  size_t devices() const { return devices_.size(); }
+  uint32_t rank() const { return world_ ? world_->rank() : 0; }
+  World *world() const { return world_; }
+  /// Bytes that a device in this process has taken from other devices.
+  uint64_t receivedBytes(size_t device) const {
+    return devices_[device]->receivedBytes();
+  }
 
-  /// Time per command of a program; empty if it was not measured.
+  /// The failure of the first process that has one, on all of them; what is
+  /// given if this one is alone. Collective.
+  Status agree(const Status &status) const;
+  /// What the first process gives, on all of them. Collective.
+  std::string share(const std::string &text) const;
+
+  /// The devices in this process with their shares of a program's batch, which
+  /// is what the inputs of all replicas make together.
+  std::vector<FedDevice> findShares(std::string_view program,
+                                    uint64_t &batch) const;
+
+  /// Time per command of a program on the first device; empty if it was not
+  /// measured.
   std::span<const cpu::CommandProfile> profile(std::string_view program) const;
 
 private:
@@ -122,18 +157,33 @@ private:
   friend class TrainingLoop;
 
   Session(Artifact artifact, cpu::KernelLibrary library,
-          std::unique_ptr<cpu::Team> team, bool isProfiled);
+          CollectiveSettings settings, World *world);
 
-  Status requireArena() const;
+  Status startDevices(const SessionOptions &options);
+  Status requireMemory() const;
   std::optional<size_t> findProgram(std::string_view name) const;
+  std::optional<size_t> findVariable(std::string_view name) const;
+  void runProgram(size_t number);
+  /// Where variable `number` lies on a device in this process.
+  std::byte *place(size_t number, const cpu::Device &device) const;
+  /// Calls function(run, owner) for the elements whose owner, the first device
+  /// that has them, is in a process.
+  template <typename Function>
+  void forEachOwned(uint32_t rank, size_t number, uint64_t first,
+                    uint64_t count, Function function) const;
 
-  Artifact artifact_;
-  cpu::KernelLibrary library_;
-  std::unique_ptr<cpu::Team> team_;
-  bool isProfiled_;
-  std::optional<cpu::Arena> arena_;
-  std::vector<cpu::Executor>
-      executors_; // In the order of the artifact's programs.
+  // Devices keep the address of what is behind these.
+  std::unique_ptr<Artifact> artifact_;
+  std::unique_ptr<cpu::KernelLibrary> library_;
+  CollectiveSettings settings_;
+  World *world_;
+  Mesh mesh_;
+  std::vector<Tiling> tilings_;               // Of the variables.
+  std::vector<std::vector<uint32_t>> owners_; // By variable and part.
+  std::unique_ptr<Trace> trace_;
+  std::unique_ptr<Groups> groups_;
+  uint32_t firstDevice_ = 0;
+  std::vector<std::unique_ptr<cpu::Device>> devices_;
 };
 
 } // namespace kiln

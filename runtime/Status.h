@@ -17,6 +17,8 @@ enum class Code : int {
   noPlan = 3,
   inputRejected = 4,
   io = 5,
+  rankLost = 6,
+  timedOut = 7,
   notFinite = 8,
   internal = 70,
   stopped = 75,

@@ -76,25 +76,19 @@ Status TrainingLoop::prepare() {
                   session_.artifact().origin() +
                       ": holds no training settings, so it can be run but "
                       "not trained");
-  uint32_t devices = session_.index().devices()->size();
-  if (devices != 1)
-    return Status(Code::inputRejected,
-                  session_.artifact().origin() + ": compiled for " +
-                      std::to_string(devices) +
-                      " devices, this kiln trains on 1; compile again with "
-                      "devices.count=1");
   std::optional<size_t> number = session_.findProgram("train");
   if (!number)
     return Status(Code::inputRejected,
                   session_.artifact().origin() + ": has no program 'train'");
-  program_ = session_.artifact().findProgram("train");
-  executor_ = &session_.executors_[*number];
+  number_ = *number;
+  program_ = session_.devices_[0]->image().programs()->Get(
+      static_cast<uint32_t>(number_));
   logEvery_ = options_.logEvery.value_or(settings_->log_every());
   for (Status (TrainingLoop::*part)() :
        {&TrainingLoop::findOutputs, &TrainingLoop::openData,
         &TrainingLoop::countSteps, &TrainingLoop::openEvaluation,
         &TrainingLoop::beginRun})
-    if (Status status = (this->*part)(); !status.ok())
+    if (Status status = session_.agree((this->*part)()); !status.ok())
       return status;
   if (options_.lossesPath.empty())
     return Status();
@@ -124,6 +118,8 @@ Status TrainingLoop::findOutputs() {
 }
 
 Status TrainingLoop::openData() {
+  uint64_t batch = 0;
+  shares_ = session_.findShares("train", batch);
   if (!session_.index().data())
     return Status();
   Expected<std::unique_ptr<Dataset>> dataset =
@@ -131,8 +127,15 @@ Status TrainingLoop::openData() {
   if (!dataset.ok())
     return dataset.status();
   dataset_ = std::move(*dataset);
-  Status status =
-      checkInputs(*program_, dataset_.get(), settings_->global_batch());
+  Status status;
+  for (const FedDevice &share : shares_)
+    if (status.ok())
+      status = checkInputs(*share.program, dataset_.get(), share.samples);
+  if (status.ok() && batch != 0 && batch != settings_->global_batch())
+    status = Status(Code::inputRejected,
+                    "the replicas take " + std::to_string(batch) +
+                        " samples together, the global batch has " +
+                        std::to_string(settings_->global_batch()));
   if (!status.ok())
     return Status(status.code(),
                   session_.artifact().origin() + ": " + status.message());
@@ -201,13 +204,14 @@ Status TrainingLoop::run() {
   if (record_.savesCheckpoints() && !record_.isSaved(report_.steps))
     (void)record_.save(report_.steps);
   if (dataset_ && report_.steps < lastStep_)
-    feeder_ = std::make_unique<Feeder>(*dataset_, order_, *program_,
-                                       session_.arena_->base(), report_.steps);
+    feeder_ =
+        std::make_unique<Feeder>(*dataset_, order_, shares_, report_.steps);
   if (!dataset_)
-    writePositions(*program_, session_.arena_->base());
+    for (const FedDevice &share : shares_)
+      writePositions(share);
   start_ = lastLog_ = epochStart_ = Clock::now();
   lastLogStep_ = report_.steps;
-  while (report_.steps < lastStep_ && receivedSignal == 0) {
+  while (report_.steps < lastStep_ && !isStopped()) {
     runStep();
     if (!std::isfinite(step_.loss) ||
         !std::isfinite(step_.gradientNorm.value_or(0)))
@@ -220,11 +224,19 @@ Status TrainingLoop::run() {
   return finish();
 }
 
+/// Processes stop after the same step, whichever of them got the signal.
+bool TrainingLoop::isStopped() {
+  signal_ = static_cast<uint64_t>(receivedSignal);
+  if (World *world = session_.world())
+    signal_ = world->maximum(signal_);
+  return signal_ != 0;
+}
+
 void TrainingLoop::runStep() {
   Clock::time_point begin = Clock::now();
   if (feeder_)
     feeder_->next();
-  executor_->run(*session_.team_);
+  session_.runProgram(number_);
   Clock::time_point end = Clock::now();
   report_.loss = session_.readScalar(*loss_);
   ++report_.steps;
@@ -308,13 +320,13 @@ Status TrainingLoop::finish() {
   bool isSaved = record_.isSaved(report_.steps) ||
                  (record_.savesCheckpoints() && record_.save(report_.steps));
   if (report_.steps < lastStep_) {
-    std::string message =
-        "stopped by signal " + std::to_string(receivedSignal) + " after step " +
-        std::to_string(report_.steps) + " of " + std::to_string(lastStep_);
+    std::string message = "stopped by signal " + std::to_string(signal_) +
+                          " after step " + std::to_string(report_.steps) +
+                          " of " + std::to_string(lastStep_);
     return isSaved ? Status(Code::stopped,
                             message + "; a checkpoint is saved, the same "
                                       "command goes on from it")
-                   : Status::interrupted(receivedSignal, message);
+                   : Status::interrupted(static_cast<int>(signal_), message);
   }
   if (record_.savesCheckpoints() && !isSaved)
     return Status(Code::io, "the state after the last step was not saved");

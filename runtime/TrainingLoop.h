@@ -36,6 +36,7 @@ private:
   uint64_t seed() const;
   Status openEvaluation();
   Status beginRun();
+  bool isStopped();
   void runStep();
   void endStep();
   void evaluate();
@@ -51,7 +52,8 @@ private:
 
   const artifact::Training *settings_ = nullptr;
   const artifact::Program *program_ = nullptr;
-  cpu::Executor *executor_ = nullptr;
+  size_t number_ = 0; // Of the program.
+  std::vector<FedDevice> shares_;
   const artifact::Output *loss_ = nullptr;
   const artifact::Output *learningRate_ = nullptr; // These two may be absent.
   const artifact::Output *gradientNorm_ = nullptr;
@@ -65,6 +67,7 @@ private:
   ProgressBar progress_;
   int lossesFile_ = -1;
   uint64_t lastStep_ = 0;
+  uint64_t signal_ = 0; // That stops the run, on all processes.
   uint64_t logEvery_ = 0;
 
   std::array<char, 256> line_;

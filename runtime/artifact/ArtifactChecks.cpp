@@ -190,7 +190,7 @@ private:
 
   /// Elements of a device's part, padding included.
   uint64_t countLocal(const Variable &variable, const std::string &what) {
-    const auto &view = variable.view() ? *variable.view() : *variable.shape();
+    const auto &view = viewOf(variable);
     uint32_t rank = view.size();
     if (!isAligned(view.Data()) && rank != 0)
       return fault(what + " has no proper view"), 0;

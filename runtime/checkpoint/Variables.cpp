@@ -45,31 +45,32 @@ private:
   std::string text_;
 };
 
+/// Reads a tensor into variable `number`, piece by piece; it may be of another
+/// floating type.
 Status readVariable(const Safetensors &file, const Entry &entry,
-                    std::span<std::byte> target) {
-  for (uint64_t offset = 0; offset < target.size(); offset += pieceBytes)
-    if (Status status = file.read(
-            entry, offset,
-            target.subspan(offset, std::min<uint64_t>(pieceBytes,
-                                                      target.size() - offset)));
-        !status.ok())
-      return status;
-  return Status();
-}
-
-/// Reads a tensor of another floating type.
-Status readConverted(const Safetensors &file, const Entry &entry,
-                     artifact::ElementType type, std::span<std::byte> target) {
+                    Session &session, size_t number) {
+  artifact::ElementType type = session.artifact()
+                                   .image()
+                                   .variables()
+                                   ->Get(static_cast<uint32_t>(number))
+                                   ->element_type();
   uint64_t from = dtypeBytes(entry.dtype), to = elementBytes(type);
-  uint64_t elements = target.size() / to, step = pieceBytes / from;
-  std::vector<std::byte> buffer(std::min(entry.bytes(), pieceBytes));
+  uint64_t elements = session.tiling(number).elements();
+  uint64_t step = pieceBytes / std::max(from, to);
+  std::vector<std::byte> found(std::min(elements, step) * from),
+      converted(entry.dtype == dtypeOf(type) ? 0
+                                             : std::min(elements, step) * to);
   for (uint64_t begin = 0; begin < elements; begin += step) {
     uint64_t count = std::min(step, elements - begin);
-    std::span<std::byte> piece(buffer.data(), count * from);
+    std::span<std::byte> piece(found.data(), count * from);
     if (Status status = file.read(entry, begin * from, piece); !status.ok())
       return status;
-    convertElements(entry.dtype, piece, type,
-                    target.subspan(begin * to, count * to));
+    if (!converted.empty()) {
+      std::span<std::byte> target(converted.data(), count * to);
+      convertElements(entry.dtype, piece, type, target);
+      piece = target;
+    }
+    session.writeElements(number, begin, piece);
   }
   return Status();
 }
@@ -136,10 +137,12 @@ class WeightMatch {
 public:
   WeightMatch(const Safetensors &file, const artifact::Index &index)
       : file_(file), naming_(index) {
-    for (const artifact::Variable *variable :
-         *index.images()->Get(0)->variables())
-      if (isWeight(*variable))
-        weights_[naming_.normalise(variable->name()->string_view())] = variable;
+    const auto &variables = *index.images()->Get(0)->variables();
+    for (uint32_t i = 0; i < variables.size(); ++i)
+      if (const artifact::Variable *variable = variables.Get(i);
+          isWeight(*variable))
+        weights_[naming_.normalise(variable->name()->string_view())] = {
+            variable, i};
   }
 
   Status find() {
@@ -156,8 +159,8 @@ public:
     });
     if (!status.ok())
       return status;
-    for (const auto &[name, variable] : weights_)
-      compare(name, factsOf(*variable));
+    for (const auto &[name, weight] : weights_)
+      compare(name, factsOf(*weight.variable));
     for (const auto &[name, entry] : found_)
       if (!weights_.contains(name) && !naming_.isIgnored(name))
         differences_.extra(*entry);
@@ -165,16 +168,11 @@ public:
   }
 
   Status read(Session &session) const {
-    for (const auto &[name, variable] : weights_) {
-      const Entry &entry = *found_.at(name);
-      std::span<std::byte> target = session.bytesOf(*variable);
-      Status status =
-          entry.dtype == dtypeOf(variable->element_type())
-              ? readVariable(file_, entry, target)
-              : readConverted(file_, entry, variable->element_type(), target);
-      if (!status.ok())
+    for (const auto &[name, weight] : weights_)
+      if (Status status =
+              readVariable(file_, *found_.at(name), session, weight.number);
+          !status.ok())
         return status;
-    }
     return Status();
   }
 
@@ -212,9 +210,14 @@ private:
       differences_.unlike(entry, wanted);
   }
 
+  struct Weight {
+    const artifact::Variable *variable;
+    size_t number;
+  };
+
   const Safetensors &file_;
   PublicNaming naming_;
-  std::map<std::string, const artifact::Variable *> weights_;
+  std::map<std::string, Weight> weights_;
   std::map<std::string, const Entry *> found_; // By normalised name.
   Differences differences_;
 };
@@ -249,13 +252,24 @@ publicNamesOf(const artifact::Index &index) {
 
 VariableSources collectVariables(const Session &session) {
   VariableSources sources;
-  for (const artifact::Variable *variable :
-       *session.artifact().image().variables()) {
-    TensorSource source{factsOf(*variable),
-                        [&session, variable](OutputFile &file) {
-                          return file.write(session.bytesOf(*variable));
-                        }};
-    (isWeight(*variable) ? sources.weights : sources.others)
+  const auto &variables = *session.artifact().image().variables();
+  for (uint32_t i = 0; i < variables.size(); ++i) {
+    const artifact::Variable &variable = *variables.Get(i);
+    uint64_t size = elementBytes(variable.element_type());
+    TensorSource source{
+        factsOf(variable), [&session, i, size](OutputFile &file) {
+          uint64_t elements = session.tiling(i).elements();
+          uint64_t step = pieceBytes / size;
+          std::vector<std::byte> piece;
+          for (uint64_t begin = 0; begin < elements; begin += step) {
+            piece.resize(std::min(step, elements - begin) * size);
+            session.readElements(i, begin, piece);
+            if (Status status = file.write(piece); !status.ok())
+              return status;
+          }
+          return Status();
+        }};
+    (isWeight(variable) ? sources.weights : sources.others)
         .push_back(std::move(source));
   }
   return sources;
@@ -279,12 +293,10 @@ Status restoreVariables(const Checkpoint &checkpoint, Session &session) {
       differences.extra(*tensor.entry);
   Status status =
       differences.status(checkpoint.folder() + ": is of another model");
-  for (const artifact::Variable *variable : variables) {
-    if (!status.ok())
-      break;
-    const Checkpoint::Tensor &tensor = tensors.at(variable->name()->str());
-    status =
-        readVariable(*tensor.file, *tensor.entry, session.bytesOf(*variable));
+  for (uint32_t i = 0; i < variables.size() && status.ok(); ++i) {
+    const Checkpoint::Tensor &tensor =
+        tensors.at(variables.Get(i)->name()->str());
+    status = readVariable(*tensor.file, *tensor.entry, session, i);
   }
   return status;
 }

@@ -35,7 +35,7 @@ static Status checkPosition(const artifact::Input &input) {
 }
 
 Status checkInputs(const artifact::Program &program, const Dataset *dataset,
-                   uint64_t globalBatch) {
+                   uint64_t samples) {
   if (!program.inputs())
     return Status();
   for (const artifact::Input *input : *program.inputs()) {
@@ -44,39 +44,40 @@ Status checkInputs(const artifact::Program &program, const Dataset *dataset,
                                        : Status();
     if (!status.ok())
       return status;
-    if (input->samples() != globalBatch && (dataset || isPosition(*input)))
-      return Status(Code::inputRejected, "input '" + input->name()->str() +
-                                             "' has " +
-                                             std::to_string(input->samples()) +
-                                             " samples, the global batch " +
-                                             std::to_string(globalBatch));
+    if (input->samples() != samples && (dataset || isPosition(*input)))
+      return Status(Code::inputRejected,
+                    "input '" + input->name()->str() + "' has " +
+                        std::to_string(input->samples()) +
+                        " samples, its share of the batch " +
+                        std::to_string(samples));
   }
   return Status();
 }
 
-void writePositions(const artifact::Program &program, std::byte *arena) {
-  if (!program.inputs())
+void writePositions(const FedDevice &device) {
+  if (!device.program->inputs())
     return;
-  for (const artifact::Input *input : *program.inputs()) {
+  for (const artifact::Input *input : *device.program->inputs()) {
     if (!isPosition(*input))
       continue;
     for (uint64_t offset : {input->offset(), input->staging_offset()}) {
-      auto *places = reinterpret_cast<int32_t *>(arena + offset);
+      auto *places = reinterpret_cast<int32_t *>(device.arena + offset);
       for (uint64_t i = 0; i < input->samples(); ++i)
-        places[i] = static_cast<int32_t>(i);
+        places[i] = static_cast<int32_t>(device.firstSample + i);
     }
   }
 }
 
-void writeHeldOut(const artifact::Program &program, const Dataset &dataset,
-                  uint64_t first, std::byte *arena) {
-  writePositions(program, arena);
-  if (!program.inputs())
+void writeHeldOut(const FedDevice &device, const Dataset &dataset,
+                  uint64_t first) {
+  writePositions(device);
+  if (!device.program->inputs())
     return;
-  for (const artifact::Input *input : *program.inputs()) {
+  first += device.firstSample;
+  for (const artifact::Input *input : *device.program->inputs()) {
     if (isPosition(*input))
       continue;
-    std::byte *place = arena + input->offset();
+    std::byte *place = device.arena + input->offset();
     for (uint64_t i = 0; i < input->samples(); ++i) {
       if (first + i < dataset.samples())
         dataset.write(*input, {0, first + i}, place);
@@ -88,22 +89,39 @@ void writeHeldOut(const artifact::Program &program, const Dataset &dataset,
 }
 
 Feeder::Feeder(const Dataset &dataset, SampleOrder order,
-               const artifact::Program &program, std::byte *arena,
-               uint64_t firstStep)
+               std::span<const FedDevice> devices, uint64_t firstStep)
     : dataset_(dataset), order_(order), step_(firstStep) {
-  writePositions(program, arena);
-  if (program.inputs())
-    for (const artifact::Input *input : *program.inputs())
-      if (!isPosition(*input))
-        slots_.push_back({input, arena + input->offset(),
-                          arena + input->staging_offset(),
-                          sampleBytes(*input)});
+  size_t count = 0;
+  for (const FedDevice &device : devices)
+    count += device.program->inputs() ? device.program->inputs()->size() : 0;
+  slots_.reserve(count); // Slots keep their twin's address.
+  for (const FedDevice &device : devices)
+    addSlots(device);
   // The thread inherits this mask: signals are for the thread that runs steps.
   sigset_t all, saved;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &saved);
   thread_ = std::thread([this] { prepare(); });
   ::pthread_sigmask(SIG_SETMASK, &saved, nullptr);
+}
+
+void Feeder::addSlots(const FedDevice &device) {
+  writePositions(device);
+  if (!device.program->inputs())
+    return;
+  size_t earlier = slots_.size();
+  for (const artifact::Input *input : *device.program->inputs()) {
+    if (isPosition(*input))
+      continue;
+    const Slot *twin = nullptr;
+    for (size_t i = 0; i < earlier && !twin; ++i)
+      if (slots_[i].input == input &&
+          slots_[i].firstSample == device.firstSample)
+        twin = &slots_[i];
+    slots_.push_back({input, device.arena + input->offset(),
+                      device.arena + input->staging_offset(),
+                      sampleBytes(*input), device.firstSample, twin});
+  }
 }
 
 Feeder::~Feeder() {
@@ -147,8 +165,15 @@ void Feeder::prepare() {
 }
 
 void Feeder::fill(const Slot &slot, std::byte *place, uint64_t step) const {
+  // Devices of one replica differ in nothing that they are fed.
+  if (slot.twin) {
+    std::memcpy(place,
+                place == slot.staging ? slot.twin->staging : slot.twin->target,
+                slot.input->bytes());
+    return;
+  }
   for (uint64_t i = 0; i < slot.input->samples(); ++i)
-    dataset_.write(*slot.input, order_.at(step, i),
+    dataset_.write(*slot.input, order_.at(step, slot.firstSample + i),
                    place + i * slot.sampleBytes);
 }
 

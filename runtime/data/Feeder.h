@@ -22,29 +22,37 @@ struct SampleOrder {
   SampleId at(uint64_t step, uint64_t position) const;
 };
 
-/// Whether a program's inputs can be fed, batch by batch, from a dataset. With
-/// none only the samples' positions are fed, and the rest stays as it is.
+/// A device with its share of the batch: samples [firstSample, firstSample +
+/// samples).
+struct FedDevice {
+  const artifact::Program *program;
+  std::byte *arena;
+  uint64_t firstSample, samples;
+};
+
+/// Whether a program's inputs can be fed, `samples` at a time, from a dataset.
+/// With none only the samples' positions are fed, and the rest stays as it is.
 Status checkInputs(const artifact::Program &program, const Dataset *dataset,
-                   uint64_t globalBatch);
+                   uint64_t samples);
 
-/// Writes the inputs that are the same in every step: the samples' positions.
-void writePositions(const artifact::Program &program, std::byte *arena);
+/// Writes the inputs that are the same in every step: the samples' positions in
+/// the global batch.
+void writePositions(const FedDevice &device);
 
-/// Writes the samples from `first` on, in file order, as a program's inputs;
-/// places past the last sample are padded. For data held out, which is read
-/// once and always alike. Allocates nothing.
-void writeHeldOut(const artifact::Program &program, const Dataset &dataset,
-                  uint64_t first, std::byte *arena);
+/// Writes a device's share of the batch that begins with sample `first`, in
+/// file order; places past the last sample are padded. For data held out, which
+/// is read once and always alike. Allocates nothing.
+void writeHeldOut(const FedDevice &device, const Dataset &dataset,
+                  uint64_t first);
 
-/// Fills the inputs of a program. A thread prepares the batch of the next step
-/// in the staging places while the program runs. Dataset, program and arena
-/// must outlive it.
+/// Fills the inputs of a program on all devices. A thread prepares the batch of
+/// the next step in the staging places while the program runs. Dataset,
+/// programs and arenas must outlive it.
 class Feeder {
 public:
   /// `firstStep` is counted from 0.
   Feeder(const Dataset &dataset, SampleOrder order,
-         const artifact::Program &program, std::byte *arena,
-         uint64_t firstStep);
+         std::span<const FedDevice> devices, uint64_t firstStep);
   ~Feeder();
   Feeder(const Feeder &) = delete;
 
@@ -57,8 +65,11 @@ private:
     const artifact::Input *input;
     std::byte *target;
     std::byte *staging; // Equal to target if there is no second place.
-    uint64_t sampleBytes;
+    uint64_t sampleBytes, firstSample;
+    const Slot *twin; // An earlier one with the same samples, or null.
   };
+
+  void addSlots(const FedDevice &device);
 
   void prepare();
   void fill(const Slot &slot, std::byte *place, uint64_t step) const;

@@ -66,13 +66,13 @@ template <typename Element>
 void fill(Generator generate, std::byte *target, uint64_t begin, uint64_t end) {
   auto *elements = reinterpret_cast<Element *>(target);
   for (uint64_t i = begin; i < end; ++i)
-    elements[i] = static_cast<Element>(generate(i));
+    elements[i - begin] = static_cast<Element>(generate(i));
 }
 
 } // namespace
 
 void initialiseRange(const artifact::Variable &variable, uint64_t seed,
-                     std::byte *target, uint64_t begin, uint64_t end) {
+                     uint64_t begin, uint64_t end, std::byte *target) {
   Generator generator(variable, seed);
   switch (variable.element_type()) {
   case ElementType::f32:

@@ -9,11 +9,11 @@
 
 namespace kiln {
 
-/// Writes the initial values of elements [begin, end) of a variable to
-/// target[begin, end). They depend on seed, name and index alone, so any split
+/// Writes the initial values of elements [begin, end) of a whole variable to
+/// `target`. They depend on seed, name and index alone, so any split
 /// over devices or workers gives the same weights.
 void initialiseRange(const artifact::Variable &variable, uint64_t seed,
-                     std::byte *target, uint64_t begin, uint64_t end);
+                     uint64_t begin, uint64_t end, std::byte *target);
 
 } // namespace kiln
 

@@ -194,7 +194,9 @@ std::string snapshot(const Session &session) {
   std::string bytes;
   for (const artifact::Variable *variable :
        *session.artifact().image().variables()) {
-    std::span<const std::byte> value = session.bytesOf(*variable);
+    std::vector<std::byte> value(variable->bytes());
+    EXPECT_TRUE(
+        session.readVariable(variable->name()->string_view(), value).ok());
     bytes.append(reinterpret_cast<const char *>(value.data()), value.size());
   }
   return bytes;

@@ -158,8 +158,9 @@ TEST(Train, ReportsBadDataAndSettings) {
             Code::inputRejected);
   IndexT index = sampleTraining(text.path(), 8, 8);
   index.training->global_batch = 4;
-  EXPECT_EQ(train(index).status.message(),
-            "sample: input 'tokens' has 8 samples, the global batch 4");
+  EXPECT_EQ(
+      train(index).status.message(),
+      "sample: the replicas take 8 samples together, the global batch has 4");
   index = sampleTraining(text.path(), 8, 8);
   index.training->steps = 0;
   EXPECT_EQ(train(index).status.code(), Code::usage);

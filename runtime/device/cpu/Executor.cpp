@@ -2,7 +2,6 @@
 #include "runtime/device/cpu/Executor.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 
 namespace kiln::cpu {
@@ -12,46 +11,51 @@ static constexpr uint64_t parallelBytes = uint64_t{1} << 16;
 
 static uint32_t count(size_t size) { return static_cast<uint32_t>(size); }
 
-Expected<Executor> Executor::create(const Artifact &artifact,
-                                    const artifact::Program &program,
-                                    const KernelLibrary &library,
-                                    std::byte *arena, bool isProfiled) {
+/// What a command is called in profiles, traces and messages.
+static std::string nameOf(const artifact::Command &command,
+                          const Artifact &artifact) {
+  if (command.label() && command.label()->size() != 0)
+    return command.label()->str();
+  if (const artifact::Launch *launch = command.action_as_Launch())
+    return artifact.index().kernels()->Get(launch->kernel())->name()->str();
+  return artifact::EnumNameAction(command.action_type());
+}
+
+static const char *categoryOf(const artifact::Command &command) {
+  if (command.action_as_Launch())
+    return "launch";
+  if (command.action_as_Wait())
+    return "wait";
+  return command.action_as_Collective() ? "start" : "copy";
+}
+
+Expected<Executor> Executor::create(const artifact::Program &program,
+                                    const Site &site) {
   Executor executor;
-  executor.isProfiled_ = isProfiled;
+  executor.communicator_ = &site.communicator;
+  executor.track_ = site.track;
+  executor.isTimed_ = site.isProfiled || site.track;
   for (const artifact::Phase *phase : *program.phases())
-    if (Status status = executor.addPhase(artifact, *phase, library, arena);
-        !status.ok())
+    if (Status status = executor.addPhase(*phase, site); !status.ok())
       return status;
   size_t widest = 0;
   for (const Buffers &buffers : executor.launches_)
     if (buffers.isStrided)
       widest = std::max<size_t>(widest, buffers.count);
-  executor.strided_.assign(std::max(artifact.index().target()->threads(), 1u),
-                           std::vector<void *>(widest));
+  executor.strided_.assign(
+      std::max(site.artifact.index().target()->threads(), 1u),
+      std::vector<void *>(widest));
   return executor;
 }
 
-Status Executor::addPhase(const Artifact &artifact,
-                          const artifact::Phase &phase,
-                          const KernelLibrary &library, std::byte *arena) {
-  auto resolve = [arena](const artifact::Place &place) {
-    return Address{arena + place.offset(), place.stride()};
-  };
+Status Executor::addPhase(const artifact::Phase &phase, const Site &site) {
   Phase added{phase.repeat(), count(steps_.size()), 0, count(profile_.size())};
   for (const artifact::Command *command : *phase.commands()) {
-    if (isProfiled_)
-      addProfile(artifact, *command);
-    if (const artifact::Launch *launch = command->action_as_Launch()) {
-      if (Status status = addLaunch(artifact, *launch, library, arena);
-          !status.ok())
-        return status;
-    } else if (const artifact::Copy *copy = command->action_as_Copy()) {
-      addMove(
-          {resolve(*copy->target()), resolve(*copy->source()), copy->bytes()});
-    } else {
-      return Status(Code::inputRejected,
-                    artifact.origin() + ": this kiln runs no collectives");
-    }
+    if (isTimed_)
+      profile_.push_back({nameOf(*command, site.artifact), categoryOf(*command),
+                          0, 0, command->flops(), command->bytes()});
+    if (Status status = addCommand(*command, site); !status.ok())
+      return status;
     steps_.back().endsCommand = true;
   }
   added.steps = count(steps_.size()) - added.firstStep;
@@ -60,20 +64,44 @@ Status Executor::addPhase(const Artifact &artifact,
   return Status();
 }
 
-Status Executor::addLaunch(const Artifact &artifact,
-                           const artifact::Launch &launch,
-                           const KernelLibrary &library, std::byte *arena) {
+Status Executor::addCommand(const artifact::Command &command,
+                            const Site &site) {
+  if (const artifact::Launch *launch = command.action_as_Launch())
+    return addLaunch(*launch, site);
+  if (const artifact::Copy *copy = command.action_as_Copy()) {
+    addMove({{site.arena + copy->target()->offset(), copy->target()->stride()},
+             {site.arena + copy->source()->offset(), copy->source()->stride()},
+             copy->bytes()});
+  } else if (const artifact::Slice *slice = command.action_as_Slice()) {
+    addSlice(*slice, site);
+  } else if (const artifact::Wait *wait = command.action_as_Wait()) {
+    addSolo(Action::wait, wait->ticket());
+  } else if (const artifact::Collective *collective =
+                 command.action_as_Collective()) {
+    Exchange exchange(*collective, site.arena,
+                      Mesh(site.artifact.index()).count(collective->axes()),
+                      nameOf(command, site.artifact));
+    addSolo(Action::start,
+            site.communicator.add(
+                std::move(exchange),
+                site.groups.find(site.device, *collective->axes())));
+  }
+  return Status();
+}
+
+Status Executor::addLaunch(const artifact::Launch &launch, const Site &site) {
   const artifact::Kernel &kernel =
-      *artifact.index().kernels()->Get(launch.kernel());
+      *site.artifact.index().kernels()->Get(launch.kernel());
   for (const artifact::KernelStage *stage : *kernel.stages()) {
-    StageFunction function = library.find(stage->symbol()->c_str());
+    StageFunction function = site.library.find(stage->symbol()->c_str());
     if (!function)
       return Status(Code::inputRejected,
-                    artifact.origin() + ": kernel '" + kernel.name()->str() +
-                        "' wants function '" + stage->symbol()->str() +
+                    site.artifact.origin() + ": kernel '" +
+                        kernel.name()->str() + "' wants function '" +
+                        stage->symbol()->str() +
                         "', which the kernels do not have; compile again "
                         "with this kiln");
-    steps_.push_back({function, count(launches_.size()),
+    steps_.push_back({Action::stage, function, count(launches_.size()),
                       static_cast<int64_t>(stage->items()),
                       /*isSolo=*/stage->items() <= 1, /*meetsAfter=*/true,
                       /*endsCommand=*/false});
@@ -81,34 +109,41 @@ Status Executor::addLaunch(const Artifact &artifact,
   Buffers buffers{count(buffers_.size()), launch.places()->size(),
                   /*isStrided=*/false};
   for (const artifact::Place *place : *launch.places()) {
-    addresses_.push_back({arena + place->offset(), place->stride()});
-    buffers_.push_back(arena + place->offset());
+    addresses_.push_back({site.arena + place->offset(), place->stride()});
+    buffers_.push_back(site.arena + place->offset());
     buffers.isStrided |= place->stride() != 0;
   }
   launches_.push_back(buffers);
   return Status();
 }
 
+void Executor::addSlice(const artifact::Slice &slice, const Site &site) {
+  Mesh mesh(site.artifact.index());
+  const artifact::Piece &piece = *slice.piece();
+  Cut cut{piece.size(), mesh.count(slice.axes())};
+  uint32_t part = mesh.part(site.device, slice.axes());
+  uint64_t inner = piece.inner() * elementBytes(slice.element_type());
+  addMove({{site.arena + piece.target().offset(), piece.target().stride()},
+           {site.arena + piece.source().offset() + cut.begin(part) * inner,
+            piece.source().stride()},
+           cut.valid(part) * inner,
+           piece.outer(),
+           (cut.part() - cut.valid(part)) * inner,
+           cut.part() * inner,
+           cut.size * inner});
+}
+
 void Executor::addMove(const Move &move) {
-  steps_.push_back({nullptr, count(moves_.size()), 0,
-                    /*isSolo=*/move.bytes < parallelBytes, /*meetsAfter=*/true,
-                    /*endsCommand=*/false});
+  steps_.push_back(
+      {Action::move, nullptr, count(moves_.size()), 0,
+       /*isSolo=*/(move.bytes + move.zeros) * move.rows < parallelBytes,
+       /*meetsAfter=*/true, /*endsCommand=*/false});
   moves_.push_back(move);
 }
 
-void Executor::addProfile(const Artifact &artifact,
-                          const artifact::Command &command) {
-  CommandProfile profile;
-  if (command.label() && command.label()->size() != 0)
-    profile.label = command.label()->str();
-  else if (const artifact::Launch *launch = command.action_as_Launch())
-    profile.label =
-        artifact.index().kernels()->Get(launch->kernel())->name()->str();
-  else
-    profile.label = artifact::EnumNameAction(command.action_type());
-  profile.flops = command.flops();
-  profile.bytes = command.bytes();
-  profile_.push_back(std::move(profile));
+void Executor::addSolo(Action action, uint32_t index) {
+  steps_.push_back({action, nullptr, index, 0, /*isSolo=*/true,
+                    /*meetsAfter=*/true, /*endsCommand=*/false});
 }
 
 // The last step of a phase keeps its meeting: what follows is the next
@@ -119,20 +154,6 @@ void Executor::placeMeetings(const Phase &phase) {
     step.meetsAfter = !(step.isSolo && steps_[phase.firstStep + i].isSolo);
   }
 }
-
-/// Gives the time since it was last asked.
-class Executor::Stopwatch {
-public:
-  double lap() {
-    Clock::time_point now = Clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last_, now))
-        .count();
-  }
-
-private:
-  using Clock = std::chrono::steady_clock;
-  Clock::time_point last_ = Clock::now();
-};
 
 void Executor::run(Team &team) {
   auto body = [this, &team](Worker worker) { walk(team, worker); };
@@ -148,26 +169,43 @@ void Executor::walk(Team &team, Worker worker) {
 }
 
 void Executor::walkPhase(Team &team, Worker worker, const Phase &phase) {
-  bool isTimed = isProfiled_ && worker.index == 0;
-  Stopwatch stopwatch;
+  bool isTimed = isTimed_ && worker.index == 0;
+  Track::Clock::time_point begin;
+  if (isTimed)
+    begin = Track::Clock::now();
   for (uint32_t repetition = 0; repetition < phase.repeat; ++repetition) {
     CommandProfile *profile = profile_.data() + phase.firstCommand;
     for (uint32_t i = 0; i < phase.steps; ++i) {
       const Step &step = steps_[phase.firstStep + i];
-      if (!step.isSolo || worker.index == 0) {
-        if (step.function)
-          runStage(team, worker, step, repetition);
-        else
-          runMove(worker, step, repetition);
-      }
+      if (!step.isSolo || worker.index == 0)
+        runStep(team, worker, step, repetition);
       if (step.meetsAfter)
         team.meet(worker);
-      if (isTimed) {
-        profile->seconds += stopwatch.lap();
-        profile->runs += step.endsCommand;
-        profile += step.endsCommand;
+      if (isTimed && step.endsCommand) {
+        Track::Clock::time_point end = Track::Clock::now();
+        profile->seconds += std::chrono::duration<double>(end - begin).count();
+        ++profile->runs;
+        if (track_)
+          track_->add({profile->label.c_str(), profile->category, begin, end,
+                       profile->bytes});
+        ++profile;
+        begin = end;
       }
     }
+  }
+}
+
+void Executor::runStep(Team &team, Worker worker, const Step &step,
+                       uint64_t repetition) {
+  switch (step.action) {
+  case Action::stage:
+    return runStage(team, worker, step, repetition);
+  case Action::move:
+    return runMove(worker, moves_[step.index], repetition, step.isSolo);
+  case Action::start:
+    return communicator_->start(step.index, repetition);
+  case Action::wait:
+    return communicator_->wait(step.index);
   }
 }
 
@@ -193,25 +231,35 @@ void Executor::runStage(Team &team, Worker worker, const Step &step,
     body(0, step.items);
 }
 
-void Executor::runMove(Worker worker, const Step &step,
-                       uint64_t repetition) const {
-  const Move &move = moves_[step.index];
+void Executor::runMove(Worker worker, const Move &move, uint64_t repetition,
+                       bool isSolo) const {
   std::byte *target = move.target.at(repetition);
   const std::byte *source = move.source.at(repetition);
-  auto transfer = [=](uint64_t begin, uint64_t end) {
-    std::memmove(target + begin, source + begin, end - begin);
+  auto transfer = [&](uint64_t row, uint64_t begin, uint64_t end) {
+    std::byte *to = target + row * move.targetPitch;
+    std::memmove(to + begin, source + row * move.sourcePitch + begin,
+                 end - begin);
+    if (move.zeros != 0 && end == move.bytes)
+      std::memset(to + end, 0, move.zeros);
   };
   // Ranges that overlap must move in one piece.
-  bool isOverlapping =
-      source < target + move.bytes && target < source + move.bytes;
-  if (step.isSolo || isOverlapping) {
+  bool isOverlapping = move.rows == 1 && source < target + move.bytes &&
+                       target < source + move.bytes;
+  if (isSolo || isOverlapping) {
     if (worker.index == 0)
-      transfer(0, move.bytes);
+      for (uint64_t row = 0; row < move.rows; ++row)
+        transfer(row, 0, move.bytes);
+    return;
+  }
+  if (move.rows != 1) {
+    auto rows = static_cast<int64_t>(move.rows);
+    for (int64_t row = worker.begin(rows); row < worker.end(rows); ++row)
+      transfer(static_cast<uint64_t>(row), 0, move.bytes);
     return;
   }
   auto lines = static_cast<int64_t>(move.bytes / 64);
   bool isLast = worker.index + 1 == worker.count;
-  transfer(static_cast<uint64_t>(worker.begin(lines)) * 64,
+  transfer(0, static_cast<uint64_t>(worker.begin(lines)) * 64,
            isLast ? move.bytes : static_cast<uint64_t>(worker.end(lines)) * 64);
 }
 

@@ -3,6 +3,8 @@
 #define KILN_RUNTIME_DEVICE_CPU_EXECUTOR_H
 
 #include "runtime/artifact/Artifact.h"
+#include "runtime/collective/Communicator.h"
+#include "runtime/collective/Groups.h"
 #include "runtime/device/cpu/KernelLibrary.h"
 #include "runtime/device/cpu/Team.h"
 
@@ -13,11 +15,24 @@ namespace kiln::cpu {
 
 /// Time spent in one command of a program, over all runs and repetitions.
 struct CommandProfile {
-  std::string label; // The command's, or the name of its kernel or action.
+  std::string label;    // The command's, or the name of its kernel or action.
+  const char *category; // As in a trace.
   double seconds = 0;
   uint64_t runs = 0;
   uint64_t flops = 0; // Of one run.
   uint64_t bytes = 0; // Of one run.
+};
+
+/// The device that a program is resolved for.
+struct Site {
+  const Artifact &artifact;
+  const KernelLibrary &library;
+  const Groups &groups;
+  Communicator &communicator; // The program's collectives are added to it.
+  std::byte *arena;
+  uint32_t device;
+  bool isProfiled;
+  Track *track; // Null for no trace.
 };
 
 /// One program with all names, indices and offsets resolved to addresses, so
@@ -25,16 +40,14 @@ struct CommandProfile {
 /// artifact must outlive it; one run at a time.
 class Executor {
 public:
-  static Expected<Executor> create(const Artifact &artifact,
-                                   const artifact::Program &program,
-                                   const KernelLibrary &library,
-                                   std::byte *arena, bool isProfiled);
+  static Expected<Executor> create(const artifact::Program &program,
+                                   const Site &site);
 
   /// Runs all phases once. The team has at most the workers that the artifact
   /// was planned for.
   void run(Team &team);
 
-  /// One entry per command; empty unless profiled.
+  /// One entry per command; empty unless profiled or traced.
   const std::vector<CommandProfile> &profile() const { return profile_; }
 
 private:
@@ -50,14 +63,20 @@ private:
     uint32_t first, count;
     bool isStrided; // They move from one repetition to the next.
   };
+  /// Rows to copy, each followed by zeros. A copy has one row and no zeros.
   struct Move {
     Address target, source;
-    uint64_t bytes;
+    uint64_t bytes; // Of a row.
+    uint64_t rows = 1, zeros = 0;
+    uint64_t targetPitch = 0, sourcePitch = 0; // From one row to the next.
   };
-  /// The unit between two meetings: a stage of a launch, or a move.
+  enum class Action : uint8_t { stage, move, start, wait };
+  /// The unit between two meetings: a stage of a launch, a move, or what is
+  /// told to the device's communicator.
   struct Step {
-    StageFunction function; // Null for a move.
-    uint32_t index;         // Of the buffers or of the move.
+    Action action;
+    StageFunction function; // Of a stage.
+    uint32_t index;         // Of the buffers, the move, the job or the ticket.
     int64_t items;          // Of a stage.
     bool isSolo;            // Worker 0 alone; nothing to share.
     bool meetsAfter;        // Unless this and the next one are solo.
@@ -71,19 +90,22 @@ private:
 
   Executor() = default;
 
-  Status addPhase(const Artifact &artifact, const artifact::Phase &phase,
-                  const KernelLibrary &library, std::byte *arena);
-  Status addLaunch(const Artifact &artifact, const artifact::Launch &launch,
-                   const KernelLibrary &library, std::byte *arena);
+  Status addPhase(const artifact::Phase &phase, const Site &site);
+  Status addCommand(const artifact::Command &command, const Site &site);
+  Status addLaunch(const artifact::Launch &launch, const Site &site);
+  void addSlice(const artifact::Slice &slice, const Site &site);
   void addMove(const Move &move);
-  void addProfile(const Artifact &artifact, const artifact::Command &command);
+  void addSolo(Action action, uint32_t index);
   void placeMeetings(const Phase &phase);
 
   void walk(Team &team, Worker worker);
   void walkPhase(Team &team, Worker worker, const Phase &phase);
+  void runStep(Team &team, Worker worker, const Step &step,
+               uint64_t repetition);
   void runStage(Team &team, Worker worker, const Step &step,
                 uint64_t repetition);
-  void runMove(Worker worker, const Step &step, uint64_t repetition) const;
+  void runMove(Worker worker, const Move &move, uint64_t repetition,
+               bool isSolo) const;
   void *const *resolve(Worker worker, const Buffers &buffers,
                        uint64_t repetition);
 
@@ -94,8 +116,10 @@ private:
   std::vector<void *> buffers_;    // Where they are in repetition 0.
   std::vector<std::vector<void *>> strided_; // By worker, for the others.
   std::vector<Move> moves_;
-  std::vector<CommandProfile> profile_;
-  bool isProfiled_ = false;
+  std::vector<CommandProfile> profile_; // Empty unless it is timed.
+  Communicator *communicator_ = nullptr;
+  Track *track_ = nullptr;
+  bool isTimed_ = false;
 };
 
 } // namespace kiln::cpu

@@ -3,22 +3,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <climits>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <immintrin.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace kiln::cpu {
 
 namespace {
-
-/// Kernels keep up to 1 MiB of temporaries on the stack.
-constexpr size_t stackBytes = size_t{8} << 20;
 
 /// A worker that waits longer than this is likely to wait for one that lost its
 /// core. About what sleeping and waking take: on an idle machine nearly all
@@ -44,88 +35,32 @@ unsigned countLooks() {
 
 } // namespace
 
-static long futex(const std::atomic<uint64_t> &word, int operation,
-                  uint32_t value) {
-  // The low half of the word: x86 puts it first.
-  return ::syscall(SYS_futex, reinterpret_cast<const uint32_t *>(&word),
-                   operation | FUTEX_PRIVATE_FLAG, value, nullptr, nullptr, 0);
-}
-
-void Gate::open() {
-  // In one order with the sleeper's two accesses: either it sees the new value
-  // or it is seen here.
-  value_.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers_.load(std::memory_order_seq_cst) != 0)
-    futex(value_, FUTEX_WAKE, INT_MAX);
-}
-
-void Gate::pass(uint64_t old, unsigned looks) {
-  for (unsigned i = 0; i < looks; ++i) {
-    if (value() != old)
-      return;
-    _mm_pause();
+Expected<std::unique_ptr<Team>> Team::start(unsigned workers, bool isPassive) {
+  std::unique_ptr<Team> team(new Team(std::max(workers, 1u), isPassive));
+  for (unsigned i = 1; i < workers; ++i) {
+    char name[16]; // The kernel's limit.
+    std::snprintf(name, sizeof(name), "kiln-%u", i);
+    Expected<Thread> thread =
+        Thread::start(name, [team = team.get(), i] { team->serve(i); });
+    if (!thread.ok())
+      return Status(thread.status().code(), "worker " + std::to_string(i + 1) +
+                                                " of " +
+                                                std::to_string(workers) + ": " +
+                                                thread.status().message());
+    team->threads_.push_back(std::move(*thread));
   }
-  sleep(old);
-}
-
-void Gate::sleep(uint64_t old) {
-  sleepers_.fetch_add(1, std::memory_order_seq_cst);
-  while (value_.load(std::memory_order_seq_cst) == old)
-    futex(value_, FUTEX_WAIT, static_cast<uint32_t>(old));
-  sleepers_.fetch_sub(1, std::memory_order_relaxed);
-}
-
-Expected<std::unique_ptr<Team>> Team::start(unsigned workers) {
-  std::unique_ptr<Team> team(new Team(std::max(workers, 1u)));
-  while (team->threads_.size() + 1 < workers)
-    if (Status status = team->startThread(); !status.ok())
-      return status;
   return team;
 }
 
-Team::Team(unsigned workers)
-    : workers_(workers), looks_(countLooks()), taken_(workers),
+Team::Team(unsigned workers, bool isPassive)
+    : workers_(workers), looks_(isPassive ? 0 : countLooks()), taken_(workers),
       cores_(workers) {
-  seats_.reserve(workers - 1); // Threads keep their seat's address.
   threads_.reserve(workers - 1);
 }
 
 Team::~Team() {
   function_ = nullptr;
   run_.open();
-  for (pthread_t thread : threads_)
-    ::pthread_join(thread, nullptr);
-}
-
-Status Team::startThread() {
-  Seat &seat = seats_.emplace_back(this, int64_t(threads_.size()) + 1);
-  pthread_attr_t attributes;
-  ::pthread_attr_init(&attributes);
-  ::pthread_attr_setstacksize(&attributes, stackBytes);
-  // The thread inherits this mask: signals are for the thread that runs steps.
-  sigset_t all, saved;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &saved);
-  pthread_t thread;
-  int error = ::pthread_create(&thread, &attributes, serveThread, &seat);
-  ::pthread_sigmask(SIG_SETMASK, &saved, nullptr);
-  ::pthread_attr_destroy(&attributes);
-  if (error != 0)
-    return Status(Code::failed, "cannot start worker " +
-                                    std::to_string(seat.index + 1) + " of " +
-                                    std::to_string(workers_) + ": " +
-                                    std::strerror(error));
-  char name[16]; // The kernel's limit.
-  std::snprintf(name, sizeof(name), "kiln-%u", unsigned(seat.index));
-  ::pthread_setname_np(thread, name);
-  threads_.push_back(thread);
-  return Status();
-}
-
-void *Team::serveThread(void *data) {
-  auto *seat = static_cast<Seat *>(data);
-  seat->team->serve(seat->index);
-  return nullptr;
 }
 
 void Team::serve(int64_t index) {
@@ -149,6 +84,8 @@ void Team::enter(Function function, void *data) {
 // The scheduler of a busy machine often puts two workers on one core. Looking
 // then only keeps the other from coming: steps took twice as long.
 unsigned Team::chooseLooks(int64_t index) {
+  if (looks_ == 0)
+    return 0;
   int core = ::sched_getcpu();
   bool isShared = false;
   for (int64_t i = 0; i < workers_; ++i)

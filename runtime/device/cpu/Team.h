@@ -2,12 +2,9 @@
 #ifndef KILN_RUNTIME_DEVICE_CPU_TEAM_H
 #define KILN_RUNTIME_DEVICE_CPU_TEAM_H
 
-#include "runtime/Status.h"
+#include "runtime/device/cpu/Gate.h"
+#include "runtime/device/cpu/Thread.h"
 
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <pthread.h>
 #include <vector>
 
 namespace kiln::cpu {
@@ -22,32 +19,15 @@ struct Worker {
   int64_t end(int64_t items) const { return items * (index + 1) / count; }
 };
 
-/// A number that only grows and that threads wait for.
-class alignas(64) Gate {
-public:
-  uint64_t value() const { return value_.load(std::memory_order_acquire); }
-
-  /// Adds one. What the caller wrote before is seen by all that pass.
-  void open();
-
-  /// Returns once the number is no longer `old`: looks `looks` times, then
-  /// sleeps, so that whoever is waited for can have the core.
-  void pass(uint64_t old, unsigned looks);
-
-private:
-  void sleep(uint64_t old);
-
-  std::atomic<uint64_t> value_{0};
-  std::atomic<uint32_t> sleepers_{0};
-};
-
 /// The workers of a CPU device: threads that are started once and then allocate
 /// nothing. The caller of `run` is worker 0. One run at a time, from any
 /// thread.
 class Team {
 public:
-  /// `failed` if the system refuses a thread.
-  static Expected<std::unique_ptr<Team>> start(unsigned workers);
+  /// `failed` if the system refuses a thread. A team that `isPassive` never
+  /// looks before it sleeps: others need the cores.
+  static Expected<std::unique_ptr<Team>> start(unsigned workers,
+                                               bool isPassive = false);
   ~Team();
   Team(const Team &) = delete;
 
@@ -100,17 +80,9 @@ private:
   /// Fewer items per worker are not worth sharing out piece by piece.
   static constexpr int64_t sharedItems = 8;
 
-  /// What a new thread is told.
-  struct Seat {
-    Team *team;
-    int64_t index;
-  };
-
-  explicit Team(unsigned workers);
-  Status startThread();
+  Team(unsigned workers, bool isPassive);
   void enter(Function function, void *data);
   void serve(int64_t index);
-  static void *serveThread(void *seat);
   /// How long this worker should look before it sleeps.
   unsigned chooseLooks(int64_t index);
   /// The next piece of the owner's share, or `pieces` if none is left.
@@ -118,8 +90,6 @@ private:
 
   int64_t workers_;
   unsigned looks_;
-  std::vector<Seat> seats_;
-  std::vector<pthread_t> threads_;
   std::vector<Taken> taken_;
   std::vector<std::atomic<int>> cores_; // Where each worker last waited.
 
@@ -127,6 +97,7 @@ private:
   void *data_ = nullptr;
   Gate run_, meeting_;
   alignas(64) std::atomic<int64_t> arrived_{0};
+  std::vector<Thread> threads_; // Last: they end before what they use goes.
 };
 
 /// Treats denormals as zero in results and operands while it lives. Training

@@ -51,8 +51,9 @@ TEST(Feeder, GivesTheSameBatchesFromAnyFirstStep) {
   auto batches = [&](uint64_t first, uint64_t last) {
     std::vector<int32_t> arena(88);
     std::vector<std::vector<int32_t>> result;
-    Feeder feeder(**dataset, order, *program,
-                  reinterpret_cast<std::byte *>(arena.data()), first);
+    FedDevice device{&*program, reinterpret_cast<std::byte *>(arena.data()), 0,
+                     6};
+    Feeder feeder(**dataset, order, std::span(&device, 1), first);
     for (uint64_t step = first; step < last; ++step) {
       feeder.next();
       result.push_back({arena.begin(), arena.begin() + 24});
@@ -83,11 +84,12 @@ TEST(Feeder, PositionsAreFedWithAnyDataAndWithout) {
   const std::vector<int32_t> places = {0, 1, 2};
   std::vector<int32_t> arena(64, -2);
   auto *base = reinterpret_cast<std::byte *>(arena.data());
-  writePositions(*program, base);
+  FedDevice device{&*program, base, 0, 3};
+  writePositions(device);
   EXPECT_EQ(std::vector(arena.begin(), arena.begin() + 3), places);
   arena.assign(64, -2);
   {
-    Feeder feeder(**dataset, {3, 3, 0, false}, *program, base, 0);
+    Feeder feeder(**dataset, {3, 3, 0, false}, std::span(&device, 1), 0);
     feeder.next();
   }
   EXPECT_EQ(std::vector(arena.begin(), arena.begin() + 3), places);
@@ -98,6 +100,46 @@ TEST(Feeder, PositionsAreFedWithAnyDataAndWithout) {
   addInput(wide, "sample", ElementType::i64, 3, {}, 0, 64);
   Packed<Program, ProgramT> bad(wide);
   EXPECT_EQ(checkInputs(*bad, nullptr, 3).code(), Code::inputRejected);
+}
+
+// Two replicas with unequal shares, the second on two devices: together they
+// are fed what one device would be.
+TEST(Feeder, SharesTileTheBatch) {
+  std::string text;
+  for (int i = 0; i < 200; ++i)
+    text += static_cast<char>(i * 5);
+  TemporaryFile file(text);
+  auto dataset = open(textData(file.path()));
+  ASSERT_TRUE(dataset.ok());
+  auto make = [](uint64_t samples) {
+    ProgramT native;
+    native.name = "train";
+    addInput(native, "sample", ElementType::i32, samples, {}, 0, 64);
+    addInput(native, "tokens", ElementType::i32, samples, {4}, 128, 256);
+    return native;
+  };
+  Packed<Program, ProgramT> whole(make(5)), large(make(3)), small(make(2));
+  std::vector<std::vector<int32_t>> arenas(4, std::vector<int32_t>(96));
+  auto base = [&](size_t i) {
+    return reinterpret_cast<std::byte *>(arenas[i].data());
+  };
+  FedDevice one{&*whole, base(0), 0, 5};
+  std::vector<FedDevice> many = {{&*large, base(1), 0, 3},
+                                 {&*small, base(2), 3, 2},
+                                 {&*small, base(3), 3, 2}};
+  SampleOrder order{(*dataset)->samples(), 5, 1, true};
+  Feeder single(**dataset, order, std::span(&one, 1), 0);
+  Feeder shared(**dataset, order, many, 0);
+  for (int step = 0; step < 20; ++step) {
+    single.next();
+    shared.next();
+    for (size_t i = 0; i < 5; ++i) {
+      size_t device = i < 3 ? 1 : 2, at = i < 3 ? i : i - 3;
+      EXPECT_EQ(arenas[device][at], static_cast<int32_t>(i));
+      EXPECT_EQ(arenas[device][32 + 4 * at], arenas[0][32 + 4 * i]);
+    }
+    EXPECT_EQ(arenas[2], arenas[3]);
+  }
 }
 
 // A batch that reaches past the end must count nothing there.
@@ -111,8 +153,8 @@ TEST(Feeder, HeldOutDataIsPadded) {
   addInput(native, "labels", ElementType::i32, 2, {4}, 32, 32);
   Packed<Program, ProgramT> program(native);
   std::vector<int32_t> arena(16, -2);
-  writeHeldOut(*program, **dataset, 2,
-               reinterpret_cast<std::byte *>(arena.data()));
+  writeHeldOut({&*program, reinterpret_cast<std::byte *>(arena.data()), 0, 2},
+               **dataset, 2);
   EXPECT_EQ(arena, (std::vector<int32_t>{'i', 'j', 'k', 'l', 0, 0, 0, 0, 'j',
                                          'k', 'l', 'm', -1, -1, -1, -1}));
 }

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_COLLECTIVE_EXCHANGE_H
+#define KILN_RUNTIME_COLLECTIVE_EXCHANGE_H
+
+#include "runtime/Mesh.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace kiln {
+
+/// A device's side of a collective, with all places resolved to addresses.
+struct Exchange {
+  /// A whole tensor of [outer, size, inner] elements, cut along `size`.
+  struct Piece {
+    std::byte *source, *target;
+    uint64_t sourceStride, targetStride; // From one repetition to the next.
+    uint64_t outer, size, inner;
+
+    std::byte *sourceAt(uint64_t repetition) const {
+      return source + repetition * sourceStride;
+    }
+    std::byte *targetAt(uint64_t repetition) const {
+      return target + repetition * targetStride;
+    }
+  };
+
+  /// Elements of one part that are contiguous in the whole and in the part.
+  struct Run {
+    const Piece *piece;
+    uint64_t number;        // Of the piece.
+    uint64_t whole, local;  // Places of the first in the whole and the part.
+    uint64_t stream, count; // Place in the part of all pieces together.
+  };
+
+  Exchange(const artifact::Collective &collective, std::byte *arena,
+           uint32_t members, std::string name);
+
+  bool reduces() const { return kind != artifact::CollectiveKind::all_gather; }
+  bool gathers() const {
+    return kind != artifact::CollectiveKind::reduce_scatter;
+  }
+  /// Whether two members can take part in the same collective.
+  bool isLike(const Exchange &other) const;
+
+  /// Elements of a part of all pieces together, without padding.
+  uint64_t countPart(uint64_t part) const {
+    uint64_t count = 0;
+    for (const Piece &piece : pieces)
+      count += piece.outer * Cut{piece.size, members}.valid(part) * piece.inner;
+    return count;
+  }
+
+  /// Calls function(run) for elements [begin, end) of a part, in order.
+  template <typename Function>
+  void forEachRun(uint64_t part, uint64_t begin, uint64_t end,
+                  Function function) const {
+    uint64_t first = 0; // Of the piece in the stream.
+    for (uint64_t number = 0; number < pieces.size(); ++number) {
+      const Piece &piece = pieces[number];
+      Cut cut{piece.size, members};
+      uint64_t row = cut.valid(part) * piece.inner, total = row * piece.outer;
+      uint64_t from = std::max(begin, first), to = std::min(end, first + total);
+      while (from < to) {
+        uint64_t outer = (from - first) / row, at = (from - first) % row;
+        uint64_t count = std::min(row - at, to - from);
+        function(Run{&piece, number,
+                     (outer * piece.size + cut.begin(part)) * piece.inner + at,
+                     outer * cut.part() * piece.inner + at, from, count});
+        from += count;
+      }
+      first += total;
+    }
+  }
+
+  artifact::CollectiveKind kind;
+  artifact::Combine combine;
+  artifact::ElementType type;
+  uint64_t elementBytes;
+  uint32_t members;
+  uint32_t ticket;
+  std::vector<Piece> pieces;
+  std::string name; // For messages and traces.
+};
+
+/// target[i] = combine(target[i], source[i]). The only arithmetic of the
+/// runtime.
+void combineElements(artifact::Combine combine, artifact::ElementType type,
+                     std::byte *target, const std::byte *source,
+                     uint64_t count);
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_COLLECTIVE_EXCHANGE_H

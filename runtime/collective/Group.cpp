@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/collective/Group.h"
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+#include <unistd.h>
+
+namespace kiln {
+
+static std::optional<uint64_t> parseNumber(std::string_view text) {
+  uint64_t number = 0;
+  auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number);
+  bool isWhole = error == std::errc() && end == text.data() + text.size();
+  return isWhole ? std::optional(number) : std::nullopt;
+}
+
+Expected<CollectiveSettings> CollectiveSettings::fromEnvironment() {
+  CollectiveSettings settings;
+  constexpr uint64_t maximum = 1'000'000'000;
+  if (const char *text = std::getenv("KILN_COLLECTIVE_TIMEOUT")) {
+    std::optional<uint64_t> seconds = parseNumber(text);
+    if (!seconds || *seconds == 0 || *seconds > maximum)
+      return Status(Code::usage, std::string("KILN_COLLECTIVE_TIMEOUT is '") +
+                                     text +
+                                     "', wanted a number of seconds from 1 on");
+    settings.limit = std::chrono::seconds(*seconds);
+  }
+  if (const char *text = std::getenv("KILN_FAULT")) {
+    constexpr std::string_view prefix = "link:delay_us=";
+    std::string_view given = text;
+    std::optional<uint64_t> delay;
+    if (given.starts_with(prefix))
+      delay = parseNumber(given.substr(prefix.size()));
+    if (!delay || *delay > maximum)
+      return Status(Code::usage, std::string("KILN_FAULT is '") + text +
+                                     "', wanted 'link:delay_us=N'");
+    settings.delay = std::chrono::microseconds(*delay);
+  }
+  return settings;
+}
+
+Group::Group(std::vector<uint32_t> devices, const std::vector<bool> &isLocal,
+             std::unique_ptr<Link> link)
+    : devices_(std::move(devices)), seats_(new Seat[devices_.size()]),
+      link_(std::move(link)) {
+  for (uint32_t member = 0; member < devices_.size(); ++member) {
+    seats_[member].isLocal = isLocal[member];
+    (isLocal[member] ? locals_ : remotes_).push_back(member);
+  }
+}
+
+uint32_t Group::memberOf(uint32_t device) const {
+  return static_cast<uint32_t>(
+      std::find(devices_.begin(), devices_.end(), device) - devices_.begin());
+}
+
+static void printAndEnd(const std::string &message, Code code) {
+  std::fprintf(stderr, "kiln: error: %s\n", message.c_str());
+  ::_exit(static_cast<int>(code));
+}
+
+void Group::giveUp(const Turn &turn, uint32_t missing) const {
+  std::string who = "device " + std::to_string(devices_[missing]);
+  if (link_)
+    who = "rank " + std::to_string(link_->rankOf(missing)) + " (" + who + ")";
+  printAndEnd("collective '" + turn.exchange.name + "' timed out: " + who +
+                  " has not come within " +
+                  std::to_string(turn.endpoint.settings.limit.count()) +
+                  " s (KILN_COLLECTIVE_TIMEOUT), device " +
+                  std::to_string(turn.endpoint.device) + " waits for it",
+              Code::timedOut);
+  std::abort();
+}
+
+void Group::meet(const Turn &turn) {
+  cpu::Gate &mine = seats_[turn.member].gate;
+  mine.open();
+  // Only this member opens it, and none can be ahead by more than one.
+  uint64_t meeting = mine.value();
+  for (uint32_t other : locals_)
+    if (!seats_[other].gate.await(meeting, turn.endpoint.settings.limit))
+      giveUp(turn, other);
+}
+
+void Group::begin(const Turn &turn) {
+  Seat &seat = seats_[turn.member];
+  seat.exchange = &turn.exchange;
+  seat.repetition = turn.repetition;
+  meet(turn);
+  for (uint32_t other : locals_)
+    if (!turn.exchange.isLike(*seats_[other].exchange))
+      printAndEnd("device " + std::to_string(turn.endpoint.device) +
+                      " runs collective '" + turn.exchange.name +
+                      "' while device " + std::to_string(devices_[other]) +
+                      " runs '" + seats_[other].exchange->name +
+                      "', which is not the same",
+                  Code::internal);
+}
+
+void Group::transfer(const Turn &turn) {
+  if (turn.exchange.reduces())
+    reduce(turn);
+  if (turn.exchange.reduces() && turn.exchange.gathers())
+    meet(turn); // Every part is complete.
+  if (turn.exchange.gathers())
+    gather(turn);
+  meet(turn); // Nobody reads this member's memory any more.
+}
+
+void Group::delay(const Turn &turn) const {
+  if (turn.endpoint.settings.delay.count() != 0)
+    std::this_thread::sleep_for(turn.endpoint.settings.delay *
+                                (devices_.size() - 1));
+}
+
+uint64_t Group::slotBytes() const {
+  return Endpoint::windowBytes / (2 * remotes_.size()) / 64 * 64;
+}
+
+template <typename Body>
+void Group::forEachRound(const Turn &turn, Body body) const {
+  // No part is larger than the first.
+  uint64_t most = turn.exchange.countPart(0);
+  uint64_t step = remotes_.empty() ? std::max<uint64_t>(most, 1)
+                                   : slotBytes() / turn.exchange.elementBytes;
+  for (uint64_t begin = 0; begin < most; begin += step)
+    body(begin, begin + step);
+}
+
+/// Copies elements of this member's side into a message.
+template <typename Source>
+void Group::pack(const Turn &turn, uint64_t part, uint64_t begin, uint64_t end,
+                 std::byte *bytes, Source source) const {
+  uint64_t size = turn.exchange.elementBytes;
+  turn.exchange.forEachRun(part, begin, end, [&](const Exchange::Run &run) {
+    std::memcpy(bytes + (run.stream - begin) * size, source(run),
+                run.count * size);
+  });
+}
+
+void Group::exchangeMessages(const Turn &turn) const {
+  Endpoint &endpoint = turn.endpoint;
+  if (std::optional<uint32_t> missing =
+          link_->transfer(turn.member, endpoint.sends, endpoint.receives,
+                          endpoint.settings.limit))
+    giveUp(turn, *missing);
+  for (const Message &message : endpoint.receives)
+    endpoint.receivedBytes += message.count;
+  endpoint.sends.clear();
+  endpoint.receives.clear();
+}
+
+void Group::reduce(const Turn &turn) {
+  const Exchange &exchange = turn.exchange;
+  uint64_t size = exchange.elementBytes;
+  delay(turn);
+  forEachRound(turn, [&](uint64_t begin, uint64_t end) {
+    auto clip = [&](uint64_t part) {
+      return std::min(end, exchange.countPart(part));
+    };
+    uint64_t slot = remotes_.empty() ? 0 : slotBytes();
+    for (size_t i = 0; i < remotes_.size(); ++i) {
+      uint32_t other = remotes_[i];
+      std::byte *out = turn.endpoint.window.data() + 2 * i * slot;
+      if (clip(other) > begin) {
+        pack(turn, other, begin, clip(other), out,
+             [&](const Exchange::Run &run) {
+               return run.piece->sourceAt(turn.repetition) + run.whole * size;
+             });
+        turn.endpoint.sends.push_back(
+            {other, out, (clip(other) - begin) * size});
+      }
+      if (clip(turn.member) > begin)
+        turn.endpoint.receives.push_back(
+            {other, out + slot, (clip(turn.member) - begin) * size});
+    }
+    if (link_)
+      exchangeMessages(turn);
+    combine(turn, begin, clip(turn.member), slot);
+  });
+  if (!exchange.gathers())
+    clearPadding(turn);
+}
+
+/// Elements [begin, end) of this member's part: what others have of them lies
+/// in their memory or in the window. A block at a time, because source and
+/// target may be the same.
+void Group::combine(const Turn &turn, uint64_t begin, uint64_t end,
+                    uint64_t slot) {
+  const Exchange &exchange = turn.exchange;
+  uint64_t size = exchange.elementBytes;
+  uint64_t blockElements = Endpoint::blockBytes / size;
+  std::byte *block = turn.endpoint.block.data();
+  exchange.forEachRun(turn.member, begin, end, [&](const Exchange::Run &run) {
+    std::byte *target = run.piece->targetAt(turn.repetition) +
+                        (exchange.gathers() ? run.whole : run.local) * size;
+    for (uint64_t at = 0; at < run.count; at += blockElements) {
+      uint64_t count = std::min(blockElements, run.count - at);
+      uint64_t remote = 0; // Members of both kinds are in order.
+      for (uint32_t member = 0; member < devices_.size(); ++member) {
+        const std::byte *source;
+        if (seats_[member].isLocal) {
+          const Seat &seat = seats_[member];
+          source = seat.exchange->pieces[run.number].sourceAt(seat.repetition) +
+                   (run.whole + at) * size;
+          turn.endpoint.receivedBytes +=
+              member == turn.member ? 0 : count * size;
+        } else {
+          source = turn.endpoint.window.data() + (2 * remote++ + 1) * slot +
+                   (run.stream + at - begin) * size;
+        }
+        if (member == 0)
+          std::memcpy(block, source, count * size);
+        else
+          combineElements(exchange.combine, exchange.type, block, source,
+                          count);
+      }
+      std::memcpy(target + at * size, block, count * size);
+    }
+  });
+}
+
+void Group::clearPadding(const Turn &turn) const {
+  uint64_t size = turn.exchange.elementBytes;
+  for (const Exchange::Piece &piece : turn.exchange.pieces) {
+    Cut cut{piece.size, devices_.size()};
+    uint64_t row = cut.part() * piece.inner,
+             valid = cut.valid(turn.member) * piece.inner;
+    if (row != valid)
+      for (uint64_t outer = 0; outer < piece.outer; ++outer)
+        std::memset(piece.targetAt(turn.repetition) +
+                        (outer * row + valid) * size,
+                    0, (row - valid) * size);
+  }
+}
+
+void Group::gather(const Turn &turn) {
+  const Exchange &exchange = turn.exchange;
+  uint64_t size = exchange.elementBytes;
+  delay(turn);
+  forEachRound(turn, [&](uint64_t begin, uint64_t end) {
+    auto clip = [&](uint64_t part) {
+      return std::min(end, exchange.countPart(part));
+    };
+    uint64_t slot = remotes_.empty() ? 0 : slotBytes();
+    for (size_t i = 0; i < remotes_.size(); ++i) {
+      uint32_t other = remotes_[i];
+      std::byte *out = turn.endpoint.window.data() + 2 * i * slot;
+      if (clip(turn.member) > begin) {
+        pack(turn, turn.member, begin, clip(turn.member), out,
+             [&](const Exchange::Run &run) -> const std::byte * {
+               return exchange.reduces()
+                          ? run.piece->targetAt(turn.repetition) +
+                                run.whole * size
+                          : run.piece->sourceAt(turn.repetition) +
+                                run.local * size;
+             });
+        turn.endpoint.sends.push_back(
+            {other, out, (clip(turn.member) - begin) * size});
+      }
+      if (clip(other) > begin)
+        turn.endpoint.receives.push_back(
+            {other, out + slot, (clip(other) - begin) * size});
+    }
+    if (link_)
+      exchangeMessages(turn);
+    takeParts(turn, begin, end, slot);
+  });
+}
+
+void Group::takeParts(const Turn &turn, uint64_t begin, uint64_t end,
+                      uint64_t slot) {
+  const Exchange &exchange = turn.exchange;
+  uint64_t size = exchange.elementBytes, remote = 0;
+  for (uint32_t member = 0; member < devices_.size(); ++member) {
+    const Seat &seat = seats_[member];
+    const std::byte *window =
+        seat.isLocal ? nullptr
+                     : turn.endpoint.window.data() + (2 * remote++ + 1) * slot;
+    // Its own part of an all_reduce is there already.
+    if (member == turn.member && exchange.reduces())
+      continue;
+    exchange.forEachRun(
+        member, begin, std::min(end, exchange.countPart(member)),
+        [&](const Exchange::Run &run) {
+          const std::byte *source;
+          if (!seat.isLocal) {
+            source = window + (run.stream - begin) * size;
+          } else {
+            const Exchange::Piece &theirs = seat.exchange->pieces[run.number];
+            source = exchange.reduces()
+                         ? theirs.targetAt(seat.repetition) + run.whole * size
+                         : theirs.sourceAt(seat.repetition) + run.local * size;
+            turn.endpoint.receivedBytes +=
+                member == turn.member ? 0 : run.count * size;
+          }
+          std::memcpy(run.piece->targetAt(turn.repetition) + run.whole * size,
+                      source, run.count * size);
+        });
+  }
+}
+
+} // namespace kiln

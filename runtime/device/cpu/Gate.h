@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_DEVICE_CPU_GATE_H
+#define KILN_RUNTIME_DEVICE_CPU_GATE_H
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace kiln::cpu {
+
+/// A number that only grows and that threads wait for.
+class alignas(64) Gate {
+public:
+  uint64_t value() const { return value_.load(std::memory_order_acquire); }
+
+  /// Adds one. What the caller wrote before is seen by all that pass.
+  void open();
+
+  /// Returns once the number is no longer `old`: looks `looks` times, then
+  /// sleeps, so that whoever is waited for can have the core.
+  void pass(uint64_t old, unsigned looks);
+
+  /// Sleeps until the number is at least `least`; false if that takes longer
+  /// than `limit`.
+  bool await(uint64_t least, std::chrono::nanoseconds limit);
+
+private:
+  void sleep(uint64_t old);
+
+  std::atomic<uint64_t> value_{0};
+  std::atomic<uint32_t> sleepers_{0};
+};
+
+} // namespace kiln::cpu
+
+#endif // KILN_RUNTIME_DEVICE_CPU_GATE_H
