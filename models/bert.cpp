@@ -10,8 +10,10 @@ namespace {
 constexpr double kEpsilon = 1e-12;
 constexpr Start kNormal = {InitKind::normal, 0, 0.02};
 
-Value linear(ModelBuilder &m, const std::string &name, Value x, int64_t out) {
-  return m.linear(name, x, out, kNormal, Start{}, LinearLayout::OutIn);
+Value linear(ModelBuilder &m, const std::string &name, Value x, int64_t out,
+             Parallel parallel = {}) {
+  return m.linear(name, x, out, kNormal, Start{}, LinearLayout::OutIn,
+                  parallel);
 }
 
 Value norm(ModelBuilder &m, const std::string &name, Value x) {
@@ -22,18 +24,21 @@ Value norm(ModelBuilder &m, const std::string &name, Value x) {
 Value encode(ModelBuilder &m, const ModelConfig &config,
              const std::string &name, Value x, Value lengths) {
   std::string self = name + ".attention.self";
+  int64_t head = config.hidden / config.heads;
   SmallVector<Value> parts;
   for (const char *part : {".query", ".key", ".value"})
-    parts.push_back(linear(m, self + part, x, config.hidden));
+    parts.push_back(
+        linear(m, self + part, x, config.hidden, Parallel::columns(head)));
   Value y =
       m.attention(self + ".dropout", m.c.concatenate(parts, 2), config.heads,
                   /*isCausal=*/false, lengths, config.attentionDropout);
   std::string output = name + ".attention.output";
-  y = linear(m, output + ".dense", y, config.hidden);
+  y = linear(m, output + ".dense", y, config.hidden, Parallel::rows(head));
   x = norm(m, output,
            m.c.add(m.dropout(output + ".dropout", y, config.dropout), x));
-  y = m.gelu(linear(m, name + ".intermediate.dense", x, config.feedForward));
-  y = linear(m, name + ".output.dense", y, config.hidden);
+  y = m.gelu(linear(m, name + ".intermediate.dense", x, config.feedForward,
+                    Parallel::columns()));
+  y = linear(m, name + ".output.dense", y, config.hidden, Parallel::rows());
   return norm(
       m, name + ".output",
       m.c.add(m.dropout(name + ".output.dropout", y, config.dropout), x));
@@ -54,8 +59,9 @@ void bert(ModelBuilder &m, const ModelConfig &config) {
 
   std::string embeddings = "bert.embeddings";
   std::string words = embeddings + ".word_embeddings.weight";
-  Value x =
-      m.embedding(words, tokens, config.vocabulary, config.hidden, kNormal);
+  Split rows = {0}; // Of the vocabulary, over `tensor`.
+  Value x = m.embedding(words, tokens, config.vocabulary, config.hidden,
+                        kNormal, rows);
   x = m.c.add(x, m.embedding(embeddings + ".token_type_embeddings.weight",
                              segments, 2, config.hidden, kNormal));
   x = m.addPositions(embeddings + ".position_embeddings.weight", x,
@@ -71,8 +77,10 @@ void bert(ModelBuilder &m, const ModelConfig &config) {
   masked = m.gelu(
       linear(m, "cls.predictions.transform.dense", masked, config.hidden));
   masked = norm(m, "cls.predictions.transform", masked);
-  Value table = m.parameter(words, {config.vocabulary, config.hidden}, kNormal);
-  Value bias = m.parameter("cls.predictions.bias", {config.vocabulary}, {});
+  Value table =
+      m.parameter(words, {config.vocabulary, config.hidden}, kNormal, rows);
+  Value bias =
+      m.parameter("cls.predictions.bias", {config.vocabulary}, {}, rows);
   Value logits = m.linear(masked, table, bias, LinearLayout::OutIn);
   m.addCrossEntropy(logits, labels);
 

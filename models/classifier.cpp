@@ -18,31 +18,36 @@ Start uniformFor(int64_t in) {
   return {InitKind::uniform, -bound, bound};
 }
 
-Value linear(ModelBuilder &m, const std::string &name, Value x, int64_t out) {
+Value linear(ModelBuilder &m, const std::string &name, Value x, int64_t out,
+             Parallel parallel = {}) {
   Start start = uniformFor(tensorType(x).getShape().back());
-  return m.linear(name, x, out, start, start, kOutIn);
+  return m.linear(name, x, out, start, start, kOutIn, parallel);
 }
 
 /// One layer of PyTorch's TransformerEncoder with norm_first and GELU.
 Value encode(ModelBuilder &m, const ModelConfig &config,
              const std::string &name, Value x, Value lengths) {
-  int64_t hidden = config.hidden;
+  int64_t hidden = config.hidden, head = hidden / config.heads;
+  Split heads = {0, 3, head};
   double xavier = std::sqrt(6.0 / double(4 * hidden));
   Value y = m.layerNorm(name + ".norm1", x, /*hasShift=*/true, kEpsilon);
   Value weight =
       m.parameter(name + ".self_attn.in_proj_weight", {3 * hidden, hidden},
-                  {InitKind::uniform, -xavier, xavier});
-  Value bias = m.parameter(name + ".self_attn.in_proj_bias", {3 * hidden}, {});
+                  {InitKind::uniform, -xavier, xavier}, heads);
+  Value bias =
+      m.parameter(name + ".self_attn.in_proj_bias", {3 * hidden}, {}, heads);
   y = m.attention(name + ".self_attn.dropout",
                   m.linear(y, weight, bias, kOutIn), config.heads,
                   /*isCausal=*/false, lengths, config.attentionDropout);
   y = m.linear(name + ".self_attn.out_proj", y, hidden, uniformFor(hidden),
-               Start{}, kOutIn);
+               Start{}, kOutIn, Parallel::rows(head));
   x = m.c.add(x, m.dropout(name + ".dropout1", y, config.dropout));
   y = m.layerNorm(name + ".norm2", x, /*hasShift=*/true, kEpsilon);
-  y = m.gelu(linear(m, name + ".linear1", y, config.feedForward));
+  y = m.gelu(
+      linear(m, name + ".linear1", y, config.feedForward, Parallel::columns()));
   y = linear(m, name + ".linear2",
-             m.dropout(name + ".dropout", y, config.dropout), hidden);
+             m.dropout(name + ".dropout", y, config.dropout), hidden,
+             Parallel::rows());
   return m.c.add(x, m.dropout(name + ".dropout2", y, config.dropout));
 }
 
@@ -71,7 +76,7 @@ void classifier(ModelBuilder &m, const ModelConfig &config) {
   Value lengths = m.integers("length", {});
   Value label = m.integers("label", {});
   Value x = m.embedding("embedding.weight", tokens, config.vocabulary,
-                        config.hidden, normal);
+                        config.hidden, normal, Split{0});
   x = m.addPositions("positions.weight", x, config.maximumPositions, normal);
   x = m.dropout("dropout", x, config.dropout);
   for (int64_t layer = 0; layer < config.layers; ++layer)

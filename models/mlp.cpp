@@ -15,8 +15,14 @@ void mlp(ModelBuilder &m, const ModelConfig &config) {
   auto layer = [&](int64_t number, int64_t out) {
     double bound = 1 / std::sqrt(double(tensorType(x).getShape().back()));
     Start uniform = {InitKind::uniform, -bound, bound};
+    // Columns and rows in turn over `tensor`; classes stay together.
+    bool isOdd = number % 2 == 1,
+         isLast = number == int64_t(config.hiddenSizes.size()) + 1;
+    Parallel parallel = !isOdd   ? Parallel::rows()
+                        : isLast ? Parallel{}
+                                 : Parallel::columns();
     return m.linear("fc" + std::to_string(number), x, out, uniform, uniform,
-                    LinearLayout::InOut);
+                    LinearLayout::InOut, parallel);
   };
   int64_t number = 1;
   for (int64_t width : config.hiddenSizes)

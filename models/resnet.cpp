@@ -18,19 +18,22 @@ public:
   /// A convolution and its norm. Weights start so that the variance of
   /// gradients is kept (He et al., fan out).
   Value convolve(const std::string &convolution, const std::string &norm,
-                 Value x, int64_t out, int64_t window, int64_t stride) {
+                 Value x, int64_t out, int64_t window, int64_t stride,
+                 Parallel parallel = {}) {
     double deviation = std::sqrt(2.0 / double(out * window * window));
     Value y = m.convolution(convolution, x, out, window, stride,
-                            {InitKind::normal, 0, deviation});
-    return m.batchNorm(norm, y, config.statisticsGroup, config.momentum);
+                            {InitKind::normal, 0, deviation}, parallel);
+    return m.batchNorm(norm, y, config.statisticsGroup, config.momentum,
+                       parallel.vector());
   }
 
   /// Two 3x3 convolutions beside a shortcut.
   Value basicBlock(const std::string &name, Value x, int64_t width,
                    int64_t stride) {
-    Value y =
-        m.relu(convolve(name + ".conv1", name + ".bn1", x, width, 3, stride));
-    y = convolve(name + ".conv2", name + ".bn2", y, width, 3, 1);
+    Value y = m.relu(convolve(name + ".conv1", name + ".bn1", x, width, 3,
+                              stride, Parallel::columns()));
+    y = convolve(name + ".conv2", name + ".bn2", y, width, 3, 1,
+                 Parallel::rows());
     return m.relu(m.c.add(y, shortcut(name, x, width, stride)));
   }
 
@@ -38,8 +41,10 @@ public:
   /// end. The stride is in the middle, as in torchvision.
   Value bottleneck(const std::string &name, Value x, int64_t width,
                    int64_t stride) {
-    Value y = m.relu(convolve(name + ".conv1", name + ".bn1", x, width, 1, 1));
-    y = m.relu(convolve(name + ".conv2", name + ".bn2", y, width, 3, stride));
+    Value y = m.relu(convolve(name + ".conv1", name + ".bn1", x, width, 1, 1,
+                              Parallel::columns()));
+    y = m.relu(convolve(name + ".conv2", name + ".bn2", y, width, 3, stride,
+                        Parallel::rows()));
     y = convolve(name + ".conv3", name + ".bn3", y, 4 * width, 1, 1);
     return m.relu(m.c.add(y, shortcut(name, x, 4 * width, stride)));
   }

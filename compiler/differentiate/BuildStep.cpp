@@ -303,6 +303,10 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
     updater.follow(statistics[index], sums[1 + index], samples, momenta[index]);
   YieldOp::create(builder, function.getLoc(), reports);
   step.setOutputsAttr(builder.getStrArrayAttr(updater.reported()));
+  SmallVector<Attribute> names;
+  for (VariableOp parameter : parameters)
+    names.push_back(FlatSymbolRefAttr::get(parameter));
+  step->setAttr(kGradientsAttribute, builder.getArrayAttr(names));
   return success();
 }
 

@@ -18,6 +18,14 @@ Value Optimizer::read(VariableOp variable) {
                         variable.getSymName());
 }
 
+// Lies as its parameter does.
+VariableOp Optimizer::declareMoment(VariableOp parameter, StringRef suffix) {
+  VariableOp moment = declare((parameter.getSymName() + suffix).str(),
+                              parameter.getTensorType(), Role::moment);
+  moment.setShardingAttr(parameter.getShardingAttr());
+  return moment;
+}
+
 // A loss or norm that is not finite leaves every variable as it was: there is
 // no host branch inside a step.
 void Optimizer::assign(VariableOp variable, Value old, Value value) {
@@ -65,8 +73,7 @@ void Optimizer::updateSgd(VariableOp parameter, Value grad) {
   if (options.weightDecay > 0 && parameter.getDecays())
     grad = c.add(grad, c.mul(p, options.weightDecay));
   if (options.momentum > 0) {
-    VariableOp moment = declare((parameter.getSymName() + ".momentum").str(),
-                                tensorType(p), Role::moment);
+    VariableOp moment = declareMoment(parameter, ".momentum");
     Value old = read(moment);
     grad = c.add(c.mul(old, options.momentum), grad);
     assign(moment, old, grad);
@@ -83,10 +90,8 @@ void Optimizer::updateAdam(VariableOp parameter, Value grad) {
   bool decays = options.weightDecay > 0 && parameter.getDecays();
   if (decays && options.optimizer == "adam")
     grad = c.add(grad, c.mul(p, options.weightDecay));
-  VariableOp first = declare((parameter.getSymName() + ".exp_avg").str(),
-                             tensorType(p), Role::moment);
-  VariableOp second = declare((parameter.getSymName() + ".exp_avg_sq").str(),
-                              tensorType(p), Role::moment);
+  VariableOp first = declareMoment(parameter, ".exp_avg"),
+             second = declareMoment(parameter, ".exp_avg_sq");
   Value oldM = read(first), oldV = read(second);
   Value m = c.add(c.mul(oldM, options.beta1), c.mul(grad, 1 - options.beta1));
   Value v = c.add(c.mul(oldV, options.beta2),

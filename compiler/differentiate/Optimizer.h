@@ -36,6 +36,7 @@ private:
   mlir::Value buildNorm(mlir::ValueRange grads);
   void updateSgd(VariableOp parameter, mlir::Value grad);
   void updateAdam(VariableOp parameter, mlir::Value grad);
+  VariableOp declareMoment(VariableOp parameter, llvm::StringRef suffix);
   mlir::Value read(VariableOp variable);
   void assign(VariableOp variable, mlir::Value old, mlir::Value value);
   mlir::Value scalarLike(mlir::Value scalar, mlir::Value like);

@@ -49,29 +49,42 @@ Value ModelBuilder::integers(StringRef name, ArrayRef<int64_t> sampleShape) {
 
 // The function that is written first declares the variable.
 void ModelBuilder::declare(StringRef name, RankedTensorType type, Role role,
-                           Start start) {
+                           Start start, Split split) {
   if (module.lookupSymbol(name))
     return;
   OpBuilder declarations(function);
-  VariableOp::create(declarations, module.getLoc(), name, type, role,
-                     start.kind, llvm::APFloat(start.a), llvm::APFloat(start.b),
-                     /*decays=*/role == Role::parameter && type.getRank() > 1);
+  auto variable =
+      VariableOp::create(declarations, module.getLoc(), name, type, role);
+  variable.setInit(start.kind);
+  variable.setA(llvm::APFloat(start.a));
+  variable.setB(llvm::APFloat(start.b));
+  variable.setDecays(role == Role::parameter && type.getRank() > 1);
+  if (!split.dimension)
+    return;
+  MLIRContext *context = builder.getContext();
+  SmallVector<Attribute> cuts(
+      type.getRank(), CutAttr::get(context, builder.getArrayAttr({}), 1, 1));
+  cuts[*split.dimension] = CutAttr::get(
+      context, builder.getStrArrayAttr({"tensor"}), split.blocks, split.unit);
+  variable.setShardingAttr(ShardingAttr::get(
+      context, builder.getArrayAttr(cuts), ArrayAttr(), ArrayAttr()));
 }
 
 Value ModelBuilder::addVariable(StringRef name, RankedTensorType type,
-                                Role role, Start start, StringRef attribute) {
+                                Role role, Start start, StringRef attribute,
+                                Split split) {
   if (Value known = arguments.lookup(name))
     return known;
-  declare(name, type, role, start);
+  declare(name, type, role, start, split);
   auto symbol = FlatSymbolRefAttr::get(builder.getContext(), name);
   return arguments[name] =
              addArgument(type, builder.getNamedAttr(attribute, symbol));
 }
 
 Value ModelBuilder::parameter(StringRef name, ArrayRef<int64_t> shape,
-                              Start start) {
+                              Start start, Split split) {
   return addVariable(name, RankedTensorType::get(shape, precision),
-                     Role::parameter, start, kVariableAttribute);
+                     Role::parameter, start, kVariableAttribute, split);
 }
 
 Value ModelBuilder::getSamples() {
@@ -93,14 +106,19 @@ Value ModelBuilder::linear(Value x, Value weight, Value bias,
 }
 
 Value ModelBuilder::linear(StringRef name, Value x, int64_t out, Start weight,
-                           std::optional<Start> bias, LinearLayout layout) {
+                           std::optional<Start> bias, LinearLayout layout,
+                           Parallel parallel) {
   int64_t in = tensorType(x).getShape().back();
   SmallVector<int64_t> shape = {in, out};
-  if (layout == LinearLayout::OutIn)
+  Split split = parallel.weight(1, 0);
+  if (layout == LinearLayout::OutIn) {
     std::swap(shape[0], shape[1]);
-  Value matrix = parameter((name + ".weight").str(), shape, weight);
+    split = parallel.weight(0, 1);
+  }
+  Value matrix = parameter((name + ".weight").str(), shape, weight, split);
   Value vector =
-      bias ? parameter((name + ".bias").str(), {out}, *bias) : Value();
+      bias ? parameter((name + ".bias").str(), {out}, *bias, parallel.vector())
+           : Value();
   return linear(x, matrix, vector, layout);
 }
 
@@ -126,14 +144,14 @@ void ModelBuilder::follow(StringRef variable, Value total, double momentum) {
 }
 
 Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
-                              double momentum) {
+                              double momentum, Split split) {
   constexpr double kEpsilon = 1e-5;
   RankedTensorType type = tensorType(x);
   int64_t channels = type.getShape().back();
   auto vector = RankedTensorType::get(channels, precision);
   Value scale =
-      parameter((name + ".weight").str(), {channels}, {InitKind::ones});
-  Value shift = parameter((name + ".bias").str(), {channels}, {});
+      parameter((name + ".weight").str(), {channels}, {InitKind::ones}, split);
+  Value shift = parameter((name + ".bias").str(), {channels}, {}, split);
   std::string meanName = (name + ".running_mean").str(),
               varianceName = (name + ".running_var").str();
   if (!isTraining()) {
@@ -165,12 +183,13 @@ Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
 }
 
 Value ModelBuilder::embedding(StringRef name, Value ids, int64_t rows,
-                              int64_t width, Start start) {
-  Value table = parameter(name, {rows, width}, start);
+                              int64_t width, Start start, Split split) {
+  Value table = parameter(name, {rows, width}, start, split);
   SmallVector<int64_t> shape(tensorType(ids).getShape());
   shape.push_back(width);
   return EmbeddingOp::create(
-      builder, c.loc, RankedTensorType::get(shape, precision), table, ids);
+      builder, c.loc, RankedTensorType::get(shape, precision), table, ids,
+      /*first=*/Value());
 }
 
 Value ModelBuilder::addPositions(StringRef name, Value x, int64_t rows,
@@ -196,10 +215,10 @@ Value ModelBuilder::dropout(StringRef name, Value x, double rate) {
   if (!isTraining() || rate == 0)
     return x;
   auto stream = static_cast<int32_t>(llvm::xxh3_64bits(name));
-  return DropoutOp::create(builder, c.loc, x.getType(), x, getSamples(),
-                           getStep(), builder.getF64FloatAttr(rate),
-                           builder.getI64IntegerAttr(seed),
-                           builder.getI64IntegerAttr(stream));
+  return DropoutOp::create(
+      builder, c.loc, x.getType(), x, getSamples(), getStep(),
+      /*elements=*/Value(), builder.getF64FloatAttr(rate),
+      builder.getI64IntegerAttr(seed), builder.getI64IntegerAttr(stream));
 }
 
 Value ModelBuilder::attention(StringRef name, Value packed, int64_t heads,
@@ -242,10 +261,11 @@ Value ModelBuilder::attendInParts(StringRef name, Value split, bool isCausal,
 }
 
 Value ModelBuilder::convolution(StringRef name, Value x, int64_t out,
-                                int64_t window, int64_t stride, Start start) {
+                                int64_t window, int64_t stride, Start start,
+                                Parallel parallel) {
   int64_t in = tensorType(x).getShape().back(), padding = window / 2;
-  Value filter =
-      parameter((name + ".weight").str(), {out, in, window, window}, start);
+  Value filter = parameter((name + ".weight").str(), {out, in, window, window},
+                           start, parallel.weight(0, 1));
   return ConvolutionOp::create(builder, c.loc, x, filter,
                                ArrayRef<int64_t>{stride, stride},
                                ArrayRef<int64_t>{padding, padding});

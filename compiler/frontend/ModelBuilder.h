@@ -7,6 +7,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
+#include <optional>
 #include <string>
 
 namespace kiln {
@@ -15,6 +16,35 @@ namespace kiln {
 struct Start {
   InitKind kind = InitKind::zeros;
   double a = 0, b = 0;
+};
+
+/// Along which dimension a parameter is cut over the mesh axis `tensor`, see
+/// CutAttr; with none it is not.
+struct Split {
+  std::optional<int64_t> dimension;
+  int64_t blocks = 1, unit = 1;
+};
+
+/// Which side of a linear layer or a convolution is cut over `tensor`: the
+/// columns make parts of the outputs, the rows after them sum over the parts.
+struct Parallel {
+  enum class Side { None, Columns, Rows } side = Side::None;
+  int64_t blocks = 1, unit = 1;
+
+  static Parallel columns(int64_t unit = 1, int64_t blocks = 1) {
+    return {Side::Columns, blocks, unit};
+  }
+  static Parallel rows(int64_t unit = 1) { return {Side::Rows, 1, unit}; }
+  /// For a weight with this dimension of outputs and that of inputs.
+  Split weight(int64_t out, int64_t in) const {
+    if (side == Side::None)
+      return {};
+    return {side == Side::Columns ? out : in, blocks, unit};
+  }
+  /// For what there is one of per output.
+  Split vector() const {
+    return side == Side::Columns ? Split{0, blocks, unit} : Split{};
+  }
 };
 
 /// How the weight matrix of a linear layer lies in public checkpoints.
@@ -42,12 +72,12 @@ public:
 
   /// Matrices decay, vectors (biases, scales of norms) do not.
   mlir::Value parameter(llvm::StringRef name, llvm::ArrayRef<int64_t> shape,
-                        Start start);
+                        Start start, Split split = {});
 
   /// `name.weight` and, if wanted, `name.bias`.
   mlir::Value linear(llvm::StringRef name, mlir::Value x, int64_t out,
                      Start weight, std::optional<Start> bias,
-                     LinearLayout layout);
+                     LinearLayout layout, Parallel parallel = {});
   /// The same for parameters that have other names.
   mlir::Value linear(mlir::Value x, mlir::Value weight, mlir::Value bias,
                      LinearLayout layout);
@@ -56,9 +86,9 @@ public:
   /// Over the last dimension, with running statistics `name.running_mean` and
   /// `name.running_var`.
   mlir::Value batchNorm(llvm::StringRef name, mlir::Value x, int64_t group,
-                        double momentum);
+                        double momentum, Split split = {});
   mlir::Value embedding(llvm::StringRef name, mlir::Value ids, int64_t rows,
-                        int64_t width, Start start);
+                        int64_t width, Start start, Split split = {});
   /// The first `sequence` of `rows` learned vectors, added to x.
   mlir::Value addPositions(llvm::StringRef name, mlir::Value x, int64_t rows,
                            Start start);
@@ -75,7 +105,8 @@ public:
   /// Square windows over [batch, height, width, channels], padded so that only
   /// the stride makes the image smaller. `name.weight`, no bias.
   mlir::Value convolution(llvm::StringRef name, mlir::Value x, int64_t out,
-                          int64_t window, int64_t stride, Start start);
+                          int64_t window, int64_t stride, Start start,
+                          Parallel parallel = {});
   mlir::Value maxPool(mlir::Value x, int64_t window, int64_t stride,
                       int64_t padding);
   /// Rows positions[b, p] of x[b, s, d].
@@ -97,9 +128,10 @@ private:
   mlir::Value addArgument(mlir::RankedTensorType type,
                           mlir::NamedAttribute attribute);
   void declare(llvm::StringRef name, mlir::RankedTensorType type, Role role,
-               Start start);
+               Start start, Split split = {});
   mlir::Value addVariable(llvm::StringRef name, mlir::RankedTensorType type,
-                          Role role, Start start, llvm::StringRef attribute);
+                          Role role, Start start, llvm::StringRef attribute,
+                          Split split = {});
   mlir::Value attendInParts(llvm::StringRef name, mlir::Value split,
                             bool isCausal, mlir::Value lengths, double scale,
                             double dropoutRate);

@@ -11,7 +11,9 @@ namespace kiln {
 // A contraction is structured too, but a loop nest of its own serves it better.
 // A permutation would need two orders of the same loops.
 bool isFusable(Operation *op) {
-  if (isa<IotaOp, EmbeddingOp>(op))
+  if (auto embedding = dyn_cast<EmbeddingOp>(op))
+    return !embedding.getFirst(); // A part of a table has code of its own.
+  if (isa<IotaOp>(op))
     return true;
   auto structured = dyn_cast<Structured>(op);
   if (!structured)

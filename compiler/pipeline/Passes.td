@@ -43,6 +43,23 @@ def BuildStep : Pass<"kiln-build-step", "mlir::ModuleOp"> {
   ];
 }
 
+def Shard : Pass<"kiln-shard", "mlir::ModuleOp"> {
+  let summary = "Turn whole tensors into one device's program with collectives";
+  let description = [{
+    The mesh has the axes `data` and `tensor`. The batch is cut over `data`; variables over `tensor` as their
+    `sharding` says; ops follow by what they say of their dimensions. `zero` cuts what the optimizer keeps over
+    `data` as well: 1 its moments, 2 the sums of gradients, 3 the parameters, which are gathered where they are used.
+  }];
+  let dependentDialects = ["::kiln::KilnDialect"];
+  let options = [
+    Option<"data", "data", "int64_t", "1", "devices along the axis data">,
+    Option<"tensor", "tensor", "int64_t", "1", "devices along the axis tensor">,
+    Option<"zero", "zero", "int64_t", "0", "ZeRO stage, 0 to 3">,
+    Option<"sequenceParallel", "sequence-parallel", "bool", "true",
+           "norms and the residual stream are cut along the sequence over tensor">,
+  ];
+}
+
 def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
   let summary = "Give the batch its size and turn steps and functions into programs of phases";
   let description = [{

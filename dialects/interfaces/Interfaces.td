@@ -73,4 +73,16 @@ def Composite : OpInterface<"Composite"> {
   ];
 }
 
+def Factored : OpInterface<"Factored"> {
+  let cppNamespace = "::kiln";
+  let description = [{
+    How the dimensions of an op that is not Structured belong together, as an equation with one list of letters for
+    every operand and every result, such as "bHWi,oiPQ->bYXo". Dimensions with the same letter may be cut alike and the op
+    applied to the parts; one that a result does not have is then summed over the parts. Capitals must be whole.
+  }];
+  let methods = [
+    InterfaceMethod<"The equation.", "std::string", "getFactors">,
+  ];
+}
+
 #endif // KILN_DIALECTS_INTERFACES_TD

@@ -5,7 +5,8 @@
 
 class Kiln_WindowOp<string mnemonic, list<Trait> traits = []> : Kiln_Op<mnemonic, traits # [Pure,
     DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let hasVerifier = 1;
 }
 

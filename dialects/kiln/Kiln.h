@@ -14,6 +14,8 @@
 
 #include "dialects/kiln/KilnDialect.h.inc"
 #include "dialects/kiln/KilnEnums.h.inc"
+#define GET_ATTRDEF_CLASSES
+#include "dialects/kiln/KilnAttributes.h.inc"
 #define GET_OP_CLASSES
 #include "dialects/kiln/KilnOps.h.inc"
 
@@ -32,6 +34,9 @@ inline constexpr llvm::StringLiteral kStateAttribute = "kiln.state";
 inline constexpr llvm::StringLiteral kRunningAttribute = "kiln.running";
 // A function that measures a model: the names of its results.
 inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
+
+// On a step: the parameters whose gradients are the last of its sums.
+inline constexpr llvm::StringLiteral kGradientsAttribute = "kiln.gradients";
 
 /// Bytes of a tensor with static shape; a truth value takes one.
 int64_t getByteSize(mlir::Type type);

@@ -23,15 +23,23 @@ KILN_BODY(SqrtOp, math::SqrtOp)
 KILN_BODY(AbsOp, math::AbsFOp)
 KILN_BODY(CosOp, math::CosOp)
 KILN_BODY(SinOp, math::SinOp)
-KILN_BODY(AddOp, arith::AddFOp)
-KILN_BODY(SubOp, arith::SubFOp)
-KILN_BODY(MulOp, arith::MulFOp)
 KILN_BODY(DivOp, arith::DivFOp)
 KILN_BODY(MaximumOp, arith::MaximumFOp)
 KILN_BODY(MinimumOp, arith::MinimumFOp)
 KILN_BODY(SelectOp, arith::SelectOp)
 KILN_BODY(ContractOp, arith::MulFOp)
 #undef KILN_BODY
+
+#define KILN_NUMBER_BODY(op, floats, integers)                                 \
+  Value op::buildBody(OpBuilder &builder, Location loc, ValueRange x) {        \
+    if (isa<FloatType>(getElementTypeOrSelf(x[0].getType())))                  \
+      return floats::create(builder, loc, x);                                  \
+    return integers::create(builder, loc, x);                                  \
+  }
+KILN_NUMBER_BODY(AddOp, arith::AddFOp, arith::AddIOp)
+KILN_NUMBER_BODY(SubOp, arith::SubFOp, arith::SubIOp)
+KILN_NUMBER_BODY(MulOp, arith::MulFOp, arith::MulIOp)
+#undef KILN_NUMBER_BODY
 
 // Not math.rsqrt: its approximation turns 0 into NaN, where 1/sqrt gives
 // infinity.

@@ -204,9 +204,11 @@ Values DropoutOp::decompose(OpBuilder &builder) {
   Value x = c.reshape(getOperand(), {batch, size});
   double rate = getRate().convertToDouble();
   Value step = c.convert(getStep(), builder.getI32Type());
+  Value elements =
+      getElements() ? c.reshape(getElements(), {size}) : c.iota(size);
   Value number =
-      RandomOp::create(builder, getLoc(), x.getType(), getSamples(),
-                       c.iota(size), step, getSeedAttr(), getStreamAttr());
+      RandomOp::create(builder, getLoc(), x.getType(), getSamples(), elements,
+                       step, getSeedAttr(), getStreamAttr());
   Value kept = c.select(c.compare(Predicate::ge, number, rate),
                         c.mul(x, 1 / (1 - rate)), c.fill(0, x));
   return {c.reshape(kept, type.getShape())};

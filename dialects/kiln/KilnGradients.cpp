@@ -262,9 +262,10 @@ Gradients GeluOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 
 // y = table[ids]
 Gradients EmbeddingOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  return {EmbeddingGradOp::create(builder, getLoc(), getTable().getType(),
-                                  getIds(), grads[0]),
-          Value()};
+  Gradients result(getNumOperands());
+  result[0] = EmbeddingGradOp::create(builder, getLoc(), getTable().getType(),
+                                      getIds(), grads[0], getFirst());
+  return result;
 }
 
 // y = n w + b with n = (x - mean) rstd. With h = g w:
@@ -338,10 +339,11 @@ Gradients AttentionOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 
 // Linear in its operand: the same elements fall out of the gradient.
 Gradients DropoutOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  return {DropoutOp::create(builder, getLoc(), getType(), grads[0],
-                            getSamples(), getStep(), getRateAttr(),
-                            getSeedAttr(), getStreamAttr()),
-          Value(), Value()};
+  Gradients result(getNumOperands());
+  result[0] = DropoutOp::create(builder, getLoc(), getType(), grads[0],
+                                getSamples(), getStep(), getElements(),
+                                getRateAttr(), getSeedAttr(), getStreamAttr());
+  return result;
 }
 
 Gradients BatchNormOp::buildVjp(OpBuilder &builder, ValueRange grads) {

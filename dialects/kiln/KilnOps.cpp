@@ -5,17 +5,24 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/TypeUtilities.h"
+#include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
 
 #include "dialects/kiln/KilnDialect.cpp.inc"
 #include "dialects/kiln/KilnEnums.cpp.inc"
+#define GET_ATTRDEF_CLASSES
+#include "dialects/kiln/KilnAttributes.cpp.inc"
 #define GET_OP_CLASSES
 #include "dialects/kiln/KilnOps.cpp.inc"
 
 namespace kiln {
 
 void KilnDialect::initialize() {
+  addAttributes<
+#define GET_ATTRDEF_LIST
+#include "dialects/kiln/KilnAttributes.cpp.inc"
+      >();
   addOperations<
 #define GET_OP_LIST
 #include "dialects/kiln/KilnOps.cpp.inc"
@@ -499,6 +506,11 @@ LogicalResult DropoutOp::verify() {
       samples.getDimSize(0) != type.getDimSize(0))
     return emitOpError("needs one number per sample of ")
            << type << ", found " << samples;
+  if (getElements() &&
+      cast<RankedTensorType>(getElements().getType()).getShape() !=
+          type.getShape().drop_front())
+    return emitOpError("needs one number per element of a sample of ")
+           << type << ", found " << getElements().getType();
   double rate = getRate().convertToDouble();
   if (!(rate >= 0 && rate < 1))
     return emitOpError("has rate ") << rate << "; wanted at least 0, below 1";

@@ -17,6 +17,7 @@ def Kiln_Dialect : Dialect {
     Programs are written on whole tensors. The only dynamic size, written `?`, is the batch:
     it is symbolic until the schedule gives a micro-batch its size.
   }];
+  let useDefaultAttributePrinterParser = 1;
 }
 
 class Kiln_Op<string mnemonic, list<Trait> traits = []> : Op<Kiln_Dialect, mnemonic, traits>;
@@ -26,7 +27,10 @@ def Kiln_Element : AnyTypeOf<[F32, F64, BF16, I32, I64, I1]>;
 def Kiln_Tensor : RankedTensorOf<[Kiln_Element]>;
 def Kiln_FloatTensor : RankedTensorOf<[Kiln_Float]>;
 def Kiln_IntegerTensor : RankedTensorOf<[I32, I64]>;
+def Kiln_NumberTensor : RankedTensorOf<[F32, F64, BF16, I32, I64]>;
 def Kiln_BoolTensor : RankedTensorOf<[I1]>;
+
+include "dialects/kiln/Sharding.td"
 
 //===----------------------------------------------------------------------===//
 // Variables, entries and the step
@@ -41,7 +45,7 @@ def Kiln_InitKind : I32EnumAttr<"InitKind", "how a variable starts", [
 def Kiln_Role : I32EnumAttr<"Role", "what a variable is for", [
     I32EnumAttrCase<"parameter", 0>, I32EnumAttrCase<"moment", 1>, I32EnumAttrCase<"state", 2>,
     I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"scratch", 4>,
-    I32EnumAttrCase<"statistic", 5>]> {
+    I32EnumAttrCase<"statistic", 5>, I32EnumAttrCase<"coordinate", 6>]> {
   let cppNamespace = "::kiln";
 }
 
@@ -50,20 +54,33 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
   let description = [{
     Parameters, moments, running statistics and the step count outlive a step and are saved in checkpoints.
     Variables of role `gradient` and `scratch` are made by the schedule: they carry values between the
-    phases of one step. `normal` has mean `a` and deviation `b`, `uniform` lies in [a, b),
+    phases of one step; one of role `coordinate` is the device's place along an axis. `normal` has mean `a` and deviation `b`, `uniform` lies in [a, b),
     `constant` is `a`.
+
+    `sharding` says how it is cut where there is a mesh. Once it is, `whole` is the type of the tensor that `type` is a
+    part of.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Kiln_Tensor>:$type, Kiln_Role:$role,
                    Kiln_InitKind:$init, DefaultValuedAttr<F64Attr, "0.0">:$a,
-                   DefaultValuedAttr<F64Attr, "0.0">:$b, UnitAttr:$decays);
+                   DefaultValuedAttr<F64Attr, "0.0">:$b, UnitAttr:$decays,
+                   OptionalAttr<Kiln_ShardingAttr>:$sharding, OptionalAttr<TypeAttrOf<Kiln_Tensor>>:$whole);
   let builders = [OpBuilder<(ins "llvm::StringRef":$name, "mlir::RankedTensorType":$type, "::kiln::Role":$role), [{
-    build($_builder, $_state, name, type, role, ::kiln::InitKind::zeros, llvm::APFloat(0.0), llvm::APFloat(0.0));
+    build($_builder, $_state, name, type, role, ::kiln::InitKind::zeros, llvm::APFloat(0.0), llvm::APFloat(0.0),
+          /*decays=*/false, /*sharding=*/nullptr, /*whole=*/nullptr);
   }]>];
   let assemblyFormat = "$sym_name `:` $type $role $init attr-dict";
+  let hasVerifier = 1;
   let extraClassDeclaration = [{
     mlir::RankedTensorType getTensorType() { return mlir::cast<mlir::RankedTensorType>(getType()); }
+    /// The type of the tensor that the device has a part of.
+    mlir::RankedTensorType getWholeType() {
+      return getWhole() ? mlir::cast<mlir::RankedTensorType>(*getWhole()) : getTensorType();
+    }
     /// Whether the value is lost at the end of a step.
-    bool isTransient() { return getRole() == ::kiln::Role::gradient || getRole() == ::kiln::Role::scratch; }
+    bool isTransient() {
+      return getRole() == ::kiln::Role::gradient || getRole() == ::kiln::Role::scratch ||
+             getRole() == ::kiln::Role::coordinate;
+    }
   }];
 }
 
@@ -160,11 +177,11 @@ class Kiln_UnaryOp<string mnemonic, string what> : Kiln_ElementwiseOp<mnemonic,
   let assemblyFormat = "$operand `:` type($operand) attr-dict";
 }
 
-class Kiln_BinaryOp<string mnemonic, string what> : Kiln_ElementwiseOp<mnemonic,
+class Kiln_BinaryOp<string mnemonic, string what, Type type = Kiln_FloatTensor> : Kiln_ElementwiseOp<mnemonic,
     [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
   let summary = what;
-  let arguments = (ins Kiln_FloatTensor:$lhs, Kiln_FloatTensor:$rhs);
-  let results = (outs Kiln_FloatTensor:$result);
+  let arguments = (ins type:$lhs, type:$rhs);
+  let results = (outs type:$result);
   let assemblyFormat = "$lhs `,` $rhs `:` type($lhs) attr-dict";
 }
 
@@ -178,9 +195,9 @@ def Kiln_RsqrtOp : Kiln_UnaryOp<"rsqrt", "One over the square root of `x`">;
 def Kiln_AbsOp : Kiln_UnaryOp<"abs", "Absolute value of `x`">;
 def Kiln_CosOp : Kiln_UnaryOp<"cos", "Cosine of `x`, for schedules">;
 def Kiln_SinOp : Kiln_UnaryOp<"sin", "Sine of `x`">;
-def Kiln_AddOp : Kiln_BinaryOp<"add", "`x + y`">;
-def Kiln_SubOp : Kiln_BinaryOp<"sub", "`x - y`">;
-def Kiln_MulOp : Kiln_BinaryOp<"mul", "`x * y`">;
+def Kiln_AddOp : Kiln_BinaryOp<"add", "`x + y`", Kiln_NumberTensor>;
+def Kiln_SubOp : Kiln_BinaryOp<"sub", "`x - y`", Kiln_NumberTensor>;
+def Kiln_MulOp : Kiln_BinaryOp<"mul", "`x * y`", Kiln_NumberTensor>;
 def Kiln_DivOp : Kiln_BinaryOp<"div", "`x / y`">;
 def Kiln_MaximumOp : Kiln_BinaryOp<"maximum", "The greater of `x` and `y`; NaN if one is">;
 def Kiln_MinimumOp : Kiln_BinaryOp<"minimum", "The lesser of `x` and `y`; NaN if one is">;
@@ -222,7 +239,8 @@ def Kiln_ConstantOp : Kiln_ElementwiseOp<"constant"> {
 }
 
 def Kiln_ReluOp : Kiln_Op<"relu", [Pure, SameOperandsAndResultType,
-    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "`max(x, 0)`, with gradient 0 at 0";
   let arguments = (ins Kiln_FloatTensor:$operand);
   let results = (outs Kiln_FloatTensor:$result);
@@ -230,7 +248,8 @@ def Kiln_ReluOp : Kiln_Op<"relu", [Pure, SameOperandsAndResultType,
 }
 
 def Kiln_GeluOp : Kiln_Op<"gelu", [Pure, SameOperandsAndResultType,
-    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gaussian error linear unit; with `tanh` its usual approximation";
   let arguments = (ins Kiln_FloatTensor:$operand, UnitAttr:$tanh);
   let results = (outs Kiln_FloatTensor:$result);
@@ -283,7 +302,7 @@ def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differe
   let hasVerifier = 1;
 }
 
-def Kiln_IotaOp : Kiln_Op<"iota", [Pure]> {
+def Kiln_IotaOp : Kiln_Op<"iota", [Pure, DeclareOpInterfaceMethods<Factored>]> {
   let summary = "0, 1, 2, ...";
   let results = (outs Kiln_IntegerTensor:$result);
   let assemblyFormat = "`:` type($result) attr-dict";
@@ -312,24 +331,27 @@ def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods
 // What people name
 //===----------------------------------------------------------------------===//
 
-def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {
+def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Row `ids[i...]` of the table, for each id";
-  let arguments = (ins Kiln_FloatTensor:$table, Kiln_IntegerTensor:$ids);
+  let description = "With `first` the table holds the rows from there on only; an id of another row gives zeros.";
+  let arguments = (ins Kiln_FloatTensor:$table, Kiln_IntegerTensor:$ids, Optional<RankedTensorOf<[I32]>>:$first);
   let results = (outs Kiln_FloatTensor:$result);
-  let assemblyFormat = "$table `,` $ids `:` functional-type(operands, results) attr-dict";
+  let assemblyFormat = "$table `,` $ids (`first` $first^)? `:` functional-type(operands, results) attr-dict";
   let hasVerifier = 1;
 }
 
-def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure]> {
+def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Sums gradient rows by id into a table of zeros, in order of the ids' positions";
-  let arguments = (ins Kiln_IntegerTensor:$ids, Kiln_FloatTensor:$grad);
+  let description = "With `first` the table holds the rows from there on only; other rows are left out.";
+  let arguments = (ins Kiln_IntegerTensor:$ids, Kiln_FloatTensor:$grad, Optional<RankedTensorOf<[I32]>>:$first);
   let results = (outs Kiln_FloatTensor:$result);
-  let assemblyFormat = "$ids `,` $grad `:` functional-type(operands, results) attr-dict";
+  let assemblyFormat = "$ids `,` $grad (`first` $first^)? `:` functional-type(operands, results) attr-dict";
   let hasVerifier = 1;
 }
 
 def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, DeclareOpInterfaceMethods<Differentiable>,
-    DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises the last dimension to mean 0 and variance 1, then scales and shifts";
   let description = "The mean and the reciprocal deviation of each row are results, kept for the gradient.";
   let arguments = (ins Kiln_FloatTensor:$operand, Kiln_FloatTensor:$scale,
@@ -357,24 +379,27 @@ def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structure
 }
 
 def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, DeclareOpInterfaceMethods<Differentiable>,
-    DeclareOpInterfaceMethods<Composite, ["decompose"]>, AllTypesMatch<["operand", "result"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>, AllTypesMatch<["operand", "result"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Sets elements to 0 with probability `rate` and divides the others by 1 - `rate`";
   let description = [{
     `samples` numbers the samples of the global batch, `step` the optimizer steps: with `seed` and `stream` they
-    decide which elements fall out. The gradient draws the same numbers again.
+    decide which elements fall out. The gradient draws the same numbers again. `elements` numbers the elements of a
+    sample where they are a part of it; otherwise they are numbered in order.
   }];
   let arguments = (ins Kiln_FloatTensor:$operand, RankedTensorOf<[I32]>:$samples, RankedTensorOf<[F64]>:$step,
-                   F64Attr:$rate, I64Attr:$seed, I64Attr:$stream);
+                   Optional<RankedTensorOf<[I32]>>:$elements, F64Attr:$rate, I64Attr:$seed, I64Attr:$stream);
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = [{
-    $operand `,` $samples `,` $step `rate` $rate `seed` $seed `stream` $stream
+    $operand `,` $samples `,` $step (`elements` $elements^)? `rate` $rate `seed` $seed `stream` $stream
     `:` functional-type(operands, results) attr-dict
   }];
   let hasVerifier = 1;
 }
 
 def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, DeclareOpInterfaceMethods<Differentiable>,
-    DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises each channel (the last dimension) over groups of samples, then scales and shifts";
   let description = [{
     Statistics are taken over `group` consecutive samples and all places of each, so they do not depend on how a
@@ -392,7 +417,8 @@ def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, DeclareOpInterfaceMethods<Di
 }
 
 def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure,
-    DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gradients of batch_norm with respect to its operand, scale and shift";
   let arguments = (ins Kiln_FloatTensor:$operand, Kiln_FloatTensor:$scale, Kiln_FloatTensor:$mean,
                    Kiln_FloatTensor:$variance, Kiln_FloatTensor:$grad, I64Attr:$group, F64Attr:$epsilon);
@@ -405,7 +431,8 @@ def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure,
 }
 
 def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, SameOperandsAndResultType,
-    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Softmax over the last dimension";
   let arguments = (ins Kiln_FloatTensor:$operand);
   let results = (outs Kiln_FloatTensor:$result);
@@ -413,7 +440,8 @@ def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, SameOperandsAndResultType,
 }
 
 def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure,
-    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>]> {
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Total over all rows of `-log(softmax(logits)[label])`";
   let description = "A row whose label is not a class, such as -1, counts for nothing.";
   let arguments = (ins Kiln_FloatTensor:$logits, Kiln_IntegerTensor:$labels);
@@ -424,7 +452,8 @@ def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure,
 
 def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Language-model head and its cross entropy, with their gradients";
   let description = [{
     With logits = x w^T, `total` is the sum over tokens of the cross entropy of each row with its label;
@@ -445,7 +474,8 @@ def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Diff
 
 def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Scaled dot-product self-attention on packed queries, keys and values";
   let description = [{
     `packed[b, s, 0..2, h, d]` holds queries, keys and values. `result[b, s, h, d]` is softmax(q k^T scale) v per
@@ -464,7 +494,8 @@ def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Dif
 
 def Kiln_AttentionGradOp : Kiln_Op<"attention_grad", [Pure,
     DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>]> {
+    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gradient of attention with respect to the packed operand";
   let arguments = (ins Kiln_FloatTensor:$packed, Kiln_FloatTensor:$result, Kiln_FloatTensor:$lse,
                    Kiln_FloatTensor:$grad, Optional<Kiln_IntegerTensor>:$lengths, F64Attr:$scale,

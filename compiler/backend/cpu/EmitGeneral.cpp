@@ -34,6 +34,12 @@ private:
   void copyRuns(StringRef name, int64_t count, int64_t size, Run from, Run to);
   void emitSlice(SliceOp op);
   void emitConcatenate(ConcatenateOp op);
+  /// A row of a table, and whether the table has it.
+  struct Row {
+    Value number;   // 0 if it has not.
+    Value isInside; // Null if every id is.
+  };
+  Row findRow(Value ids, Value position, Value first, int64_t rows);
   void emitEmbedding(EmbeddingOp op);
   void emitEmbeddingGrad(EmbeddingGradOp op);
 
@@ -233,17 +239,41 @@ void GeneralEmitter::emitConcatenate(ConcatenateOp op) {
   }
 }
 
+GeneralEmitter::Row GeneralEmitter::findRow(Value ids, Value position,
+                                            Value first, int64_t rows) {
+  auto toIndex = [&](Value value) -> Value {
+    return arith::IndexCastOp::create(builder, loc, builder.getIndexType(),
+                                      value);
+  };
+  Value id = toIndex(load(ids, position));
+  if (!first)
+    return {id, Value()};
+  Value row = arith::SubIOp::create(builder, loc, id,
+                                    toIndex(load(first, index().constant(0))));
+  // A row before the first is a large number without its sign.
+  Value isInside = arith::CmpIOp::create(
+      builder, loc, arith::CmpIPredicate::ult, row, index().constant(rows));
+  return {
+      arith::SelectOp::create(builder, loc, isInside, row, index().constant(0)),
+      isInside};
+}
+
 void GeneralEmitter::emitEmbedding(EmbeddingOp op) {
-  int64_t columns = shape(op.getTable())[1];
+  int64_t rows = shape(op.getTable())[0], columns = shape(op.getTable())[1];
+  Type element = getElementTypeOrSelf(op.getType());
   addStage("", cast<RankedTensorType>(op.getType()).getNumElements(),
            [&](Value item) {
-             Value id = arith::IndexCastOp::create(
-                 builder, loc, builder.getIndexType(),
-                 load(op.getIds(), index().div(item, columns)));
-             Value position = index().add(index().mul(id, columns),
+             Row row = findRow(op.getIds(), index().div(item, columns),
+                               op.getFirst(), rows);
+             Value position = index().add(index().mul(row.number, columns),
                                           index().rem(item, columns));
-             storeElement(builder, loc, load(op.getTable(), position),
-                          buffer(op.getResult()), item);
+             Value value = load(op.getTable(), position);
+             if (row.isInside)
+               value = arith::SelectOp::create(
+                   builder, loc, row.isInside, value,
+                   arith::ConstantOp::create(builder, loc,
+                                             builder.getZeroAttr(element)));
+             storeElement(builder, loc, value, buffer(op.getResult()), item);
            });
 }
 
@@ -268,12 +298,15 @@ void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
     Value last = index().min(index().add(first, index().constant(kBlock)),
                              index().constant(columns));
     forRange(ids, [&](Value token) {
-      Value id = arith::IndexCastOp::create(
-          builder, loc, builder.getIndexType(), load(op.getIds(), token));
-      Value target = index().mul(id, columns),
+      Row row = findRow(op.getIds(), token, op.getFirst(), table[0]);
+      Value target = index().mul(row.number, columns),
             source = index().mul(token, columns);
+      // A row that is not here has no columns to add.
+      Value end = row.isInside ? Value(arith::SelectOp::create(
+                                     builder, loc, row.isInside, last, first))
+                               : last;
       auto loop =
-          scf::ForOp::create(builder, loc, first, last, index().constant(1));
+          scf::ForOp::create(builder, loc, first, end, index().constant(1));
       OpBuilder::InsertionGuard guard(builder);
       builder.setInsertionPointToStart(loop.getBody());
       Value place = index().add(target, loop.getInductionVar());

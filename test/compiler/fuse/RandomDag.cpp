@@ -418,7 +418,8 @@ void RandomDag::addEmbedding() {
   result.has.back() = true;
   Value rowsOf =
       EmbeddingOp::create(builder, c.loc, typeOf(space, result.has, element),
-                          function.getArgument(index), idValue);
+                          function.getArgument(index), idValue,
+                          /*first=*/Value());
   push(rowsOf, result, true);
 }
 

@@ -1,0 +1,741 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/shard/Partitioner.h"
+
+#include "mlir/IR/IRMapping.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace kiln {
+
+// What is gathered is used again by the next few ops, and made again for those
+// that come later, such as the backward pass: it would be kept until then.
+static constexpr unsigned kReuse = 12;
+
+Partitioner::Partitioner(OpBuilder given, const Mesh &mesh, Options options)
+    : builder(given), mesh(mesh), options(options), resharder(builder, mesh) {}
+
+void Partitioner::define(Value whole, Value local, const Sharding &sharding) {
+  known[whole] = {sharding, local, {}};
+}
+
+void Partitioner::wish(Value whole, const Sharding &sharding) {
+  wishes[whole] = sharding;
+}
+
+void Partitioner::spreadWishes(Block &block) {
+  for (Operation &op : llvm::reverse(block)) {
+    if (!isa<AddOp, SubOp, MulOp, ConvertOp, NegateOp>(op))
+      continue;
+    auto found = wishes.find(op.getResult(0));
+    if (found == wishes.end())
+      continue;
+    Sharding sharding = found->second;
+    for (Value operand : op.getOperands())
+      wishes.try_emplace(operand, sharding);
+  }
+}
+
+Sharding Partitioner::getSharding(Value whole) {
+  return known.find(whole)->second.sharding;
+}
+
+Sharding Partitioner::unpartial(Value whole) {
+  Sharding sharding = getSharding(whole);
+  sharding.partial.clear();
+  return sharding;
+}
+
+Value Partitioner::getWhole(Value whole) {
+  return get(whole, Sharding::whole(tensorType(whole).getRank()));
+}
+
+Value Partitioner::get(Value whole, const Sharding &wanted) {
+  {
+    Known &entry = known.find(whole)->second;
+    if (entry.local && entry.sharding == wanted)
+      return entry.local;
+    for (const Version &version : entry.versions)
+      if (version.sharding == wanted && time - version.time <= kReuse)
+        return version.local;
+  }
+  Known entry = known.find(whole)->second; // Others may be added meanwhile.
+  Value local = entry.local ? resharder.reshard(entry.local, tensorType(whole),
+                                                entry.sharding, wanted)
+                            : materialise(whole.getDefiningOp(), wanted);
+  auto &versions = known.find(whole)->second.versions;
+  llvm::erase_if(versions, [&](const Version &version) {
+    return version.sharding == wanted;
+  });
+  versions.push_back({wanted, local, time});
+  return local;
+}
+
+//===----------------------------------------------------------------------===//
+// Lazy values: repeated, counted or made of such, they are made where and as
+// they are used.
+//===----------------------------------------------------------------------===//
+
+static bool isElementwise(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  return structured && structured.getReduction() == Reduction::none &&
+         op->getNumOperands() > 0 &&
+         llvm::all_of(structured.getLoopMaps(),
+                      [](AffineMap map) { return map.isIdentity(); });
+}
+
+bool Partitioner::isLazy(Value whole) {
+  auto found = known.find(whole);
+  return found != known.end() && !found->second.local;
+}
+
+bool Partitioner::isLazyOp(Operation *op) {
+  if (op->getNumResults() != 1 || tensorType(op->getResult(0)).getRank() == 0)
+    return false;
+  return isa<BroadcastOp, IotaOp>(op) ||
+         (isElementwise(op) &&
+          llvm::all_of(op->getOperands(),
+                       [&](Value operand) { return isLazy(operand); }));
+}
+
+// How it lies if nobody asks: cut as what it is made of.
+Sharding Partitioner::inferLazy(Operation *op) {
+  FactorRule rule = *FactorRule::get(op);
+  Sharding sharding = Sharding::whole(tensorType(op->getResult(0)).getRank());
+  for (auto [operand, dims] :
+       llvm::zip_equal(op->getOperands(), rule.operands)) {
+    Sharding from = getSharding(operand);
+    if (!from.flat.empty())
+      continue;
+    for (auto [cut, factor] : llvm::zip_equal(from.dims, dims))
+      if (auto dim = FactorRule::findDim(rule.results[0], factor);
+          dim && !cut.isWhole() && sharding.isWhole())
+        sharding.dims[*dim] = cut;
+  }
+  return sharding;
+}
+
+// The numbers, in the whole, of what a device has of a dimension.
+Value Partitioner::numberElements(int64_t size, const Cut &cut, Location loc) {
+  Composer c(builder, loc);
+  if (cut.isWhole())
+    return c.iota(size);
+  int64_t units = cut.localUnits(size, mesh), run = units * cut.unit;
+  Value first = c.mul(resharder.coordinate(cut.axes, loc), double(run));
+  Value numbers = c.iota(run);
+  numbers = c.add(numbers, c.spread(first, numbers));
+  if (cut.blocks == 1)
+    return numbers;
+  auto box = RankedTensorType::get({cut.blocks, run}, builder.getI32Type());
+  Value block = c.mul(c.iota(cut.blocks), double(size / cut.blocks));
+  Value all = c.add(c.broadcast("r->br", numbers, box),
+                    c.broadcast("b->br", block, box));
+  return c.reshape(all, {cut.blocks * run});
+}
+
+// Elements of a sample in the order of the whole tensor.
+Value Partitioner::numberSampleElements(RankedTensorType whole,
+                                        const Sharding &sharding,
+                                        Location loc) {
+  Composer c(builder, loc);
+  RankedTensorType local = sharding.localBox(whole, mesh);
+  auto box = RankedTensorType::get(local.getShape().drop_front(),
+                                   builder.getI32Type());
+  std::string letters = indexLetters(box.getRank());
+  Value numbers;
+  int64_t stride = 1;
+  for (int64_t dim = whole.getRank() - 1; dim > 0; --dim) {
+    Value index =
+        numberElements(whole.getDimSize(dim), sharding.dims[dim], loc);
+    Value term = c.broadcast(letters.substr(dim - 1, 1) + "->" + letters,
+                             c.mul(index, double(stride)), box);
+    numbers = numbers ? c.add(numbers, term) : term;
+    stride *= whole.getDimSize(dim);
+  }
+  return numbers;
+}
+
+Value Partitioner::materialise(Operation *op, const Sharding &wanted) {
+  Value whole = op->getResult(0);
+  RankedTensorType type = tensorType(whole);
+  if (!wanted.partial.empty()) {
+    // Only zeros are asked for as terms of a sum.
+    Sharding summed = wanted;
+    summed.partial.clear();
+    return get(whole, summed);
+  }
+  Composer c(builder, op->getLoc());
+  if (!wanted.flat.empty()) {
+    RankedTensorType local = wanted.localType(type, mesh);
+    if (isa<BroadcastOp>(op) && tensorType(op->getOperand(0)).getRank() == 0)
+      return c.broadcast("->a", getWhole(op->getOperand(0)), local);
+    if (!isElementwise(op)) {
+      Sharding box = wanted;
+      box.flat.clear();
+      return resharder.reshard(get(whole, box), type, box, wanted);
+    }
+    IRMapping mapping;
+    for (Value operand : op->getOperands())
+      mapping.map(operand, get(operand, wanted));
+    Operation *copy = builder.clone(*op, mapping);
+    copy->getResult(0).setType(local);
+    return copy->getResult(0);
+  }
+  if (isa<IotaOp>(op)) {
+    Value numbers =
+        numberElements(type.getDimSize(0), wanted.dims[0], op->getLoc());
+    return c.convert(numbers, type.getElementType());
+  }
+  FactorRule rule = *FactorRule::get(op);
+  IRMapping mapping;
+  for (auto [operand, dims] :
+       llvm::zip_equal(op->getOperands(), rule.operands)) {
+    Sharding sharding = Sharding::whole(dims.size());
+    for (auto [cut, factor] : llvm::zip_equal(sharding.dims, dims))
+      if (auto dim = FactorRule::findDim(rule.results[0], factor))
+        cut = wanted.dims[*dim];
+    mapping.map(operand, get(operand, sharding));
+  }
+  Operation *copy = builder.clone(*op, mapping);
+  copy->getResult(0).setType(wanted.localBox(type, mesh));
+  return copy->getResult(0);
+}
+
+//===----------------------------------------------------------------------===//
+// Sums that are still in terms
+//===----------------------------------------------------------------------===//
+
+static bool isZero(Value value) {
+  auto broadcast = value.getDefiningOp<BroadcastOp>();
+  auto constant = broadcast ? broadcast.getOperand().getDefiningOp<ConstantOp>()
+                            : ConstantOp();
+  return constant && constant.getValue().isZero();
+}
+
+// For each operand the partial axes that it may keep, because the op is linear
+// in it: the sum over devices is then taken later, and once.
+SmallVector<Axes> Partitioner::keepPartial(Operation *op) {
+  SmallVector<Axes> kept(op->getNumOperands());
+  auto partialOf = [&](unsigned operand) {
+    return getSharding(op->getOperand(operand)).partial;
+  };
+  if (isa<AddOp, SubOp, ConcatenateOp>(op)) {
+    std::optional<Axes> common;
+    for (unsigned operand = 0; operand < kept.size(); ++operand) {
+      if (isZero(op->getOperand(operand)))
+        continue;
+      Axes axes = partialOf(operand);
+      if (!common)
+        common = axes;
+      else
+        llvm::erase_if(*common, [&](unsigned axis) {
+          return !llvm::is_contained(axes, axis);
+        });
+    }
+    kept.assign(kept.size(), common.value_or(Axes()));
+  } else if (isa<MulOp, ContractOp, ConvolutionOp, ConvolutionGradInputOp,
+                 ConvolutionGradWeightOp>(op)) {
+    unsigned operand = partialOf(0).empty() ? 1 : 0;
+    kept[operand] = partialOf(operand);
+  } else if (isa<DivOp, NegateOp, SumOp, TransposeOp, ReshapeOp, SliceOp>(op)) {
+    kept[0] = partialOf(0);
+  } else if (auto convert = dyn_cast<ConvertOp>(op)) {
+    Type to = tensorType(convert.getResult()).getElementType();
+    if (to.isF32() || to.isF64()) // Rounding to bf16 is not linear.
+      kept[0] = partialOf(0);
+  }
+  return kept;
+}
+
+// Sums of what samples have are taken at once, along the sequence if norms are
+// cut so; those of gradients and totals later.
+void Partitioner::settle(Value whole, Value local, Sharding sharding) {
+  RankedTensorType type = tensorType(whole);
+  bool isPerSample = type.getRank() > 0 && type.isDynamicDim(0);
+  if (!isPerSample || sharding.partial.empty())
+    return define(whole, local, sharding);
+  Sharding settled = sharding;
+  settled.partial.clear();
+  int64_t parts = mesh.countParts(sharding.partial);
+  if (options.isSequenceParallel && type.getRank() == 3 && settled.isWhole() &&
+      type.getDimSize(1) >= parts)
+    settled.dims[1] = {sharding.partial, 1, 1};
+  define(whole, resharder.reshard(local, type, sharding, settled), settled);
+}
+
+//===----------------------------------------------------------------------===//
+// Ops
+//===----------------------------------------------------------------------===//
+
+LogicalResult Partitioner::visit(Operation *op) {
+  if (!isInParts)
+    ++time;
+  if (auto read = dyn_cast<ReadOp>(op))
+    return visitRead(read);
+  if (auto assign = dyn_cast<AssignOp>(op))
+    return visitAssign(assign);
+  if (isLazyOp(op)) {
+    known[op->getResult(0)] = {inferLazy(op), Value(), {}};
+    return success();
+  }
+  for (Value operand : op->getOperands())
+    if (Sharding sharding = getSharding(operand); !sharding.flat.empty())
+      if (isElementwise(op) ||
+          (isa<SumOp>(op) && tensorType(op->getResult(0)).getRank() == 0))
+        return visitFlat(op, sharding);
+  if (auto reshape = dyn_cast<ReshapeOp>(op))
+    return visitReshape(reshape);
+  if (auto slice = dyn_cast<SliceOp>(op))
+    return visitSlice(slice);
+  if (auto concatenate = dyn_cast<ConcatenateOp>(op))
+    return visitConcatenate(concatenate);
+  std::optional<FactorRule> rule = FactorRule::get(op);
+  if (!rule)
+    return op->emitOpError("does not say how it can be cut over devices");
+  if (isa<Composite>(op) && isCutWhereWhole(op, *rule))
+    return visitByParts(op);
+  return visitFactored(op, *rule);
+}
+
+LogicalResult Partitioner::visitRead(ReadOp read) {
+  auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
+      read, read.getVariableAttr().getAttr());
+  Sharding sharding = Sharding::whole(tensorType(read.getResult()).getRank());
+  if (variable.getWhole())
+    sharding = *Sharding::get(*variable.getSharding(), mesh);
+  Value local = ReadOp::create(builder, read.getLoc(), variable.getTensorType(),
+                               read.getVariable());
+  define(read.getResult(), local, sharding);
+  return success();
+}
+
+LogicalResult Partitioner::visitAssign(AssignOp assign) {
+  auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
+      assign, assign.getVariableAttr().getAttr());
+  Sharding sharding = Sharding::whole(tensorType(assign.getValue()).getRank());
+  if (variable.getWhole())
+    sharding = *Sharding::get(*variable.getSharding(), mesh);
+  AssignOp::create(builder, assign.getLoc(), assign.getVariable(),
+                   get(assign.getValue(), sharding));
+  return success();
+}
+
+// Elementwise on runs of elements, or the sum over all of them.
+LogicalResult Partitioner::visitFlat(Operation *op, const Sharding &flat) {
+  Sharding wanted = flat;
+  wanted.partial.clear();
+  IRMapping mapping;
+  for (Value operand : op->getOperands())
+    mapping.map(operand, get(operand, wanted));
+  Value result = op->getResult(0);
+  if (isa<SumOp>(op)) {
+    Composer c(builder, op->getLoc());
+    Sharding sharding = Sharding::whole(0);
+    sharding.partial = flat.flat;
+    for (const Cut &cut : flat.dims)
+      sharding.partial.append(cut.axes);
+    llvm::sort(sharding.partial);
+    define(result, c.sum("a->", mapping.lookup(op->getOperand(0))), sharding);
+    return success();
+  }
+  Operation *copy = builder.clone(*op, mapping);
+  copy->getResult(0).setType(wanted.localType(tensorType(result), mesh));
+  define(result, copy->getResult(0), wanted);
+  return success();
+}
+
+namespace {
+/// A dimension, or several that are reshaped together, as the blocks and units
+/// of a cut.
+struct Span {
+  int64_t blocks, units, unit;
+};
+} // namespace
+
+// The cuts of a reshaped tensor, or none if one of them cannot be said of the
+// new shape. The batch is a dimension of its own.
+static std::optional<SmallVector<Cut>>
+mapCuts(ArrayRef<int64_t> from, ArrayRef<int64_t> to, ArrayRef<Cut> cuts) {
+  SmallVector<Cut> mapped(to.size());
+  unsigned first = 0, target = 0;
+  while (first < from.size()) {
+    // The shortest runs of dimensions with the same number of elements.
+    unsigned last = first, targetLast = target;
+    auto product = [](ArrayRef<int64_t> shape, unsigned begin, unsigned end) {
+      int64_t size = 1;
+      for (unsigned dim = begin; dim < end && dim < shape.size(); ++dim)
+        size *= ShapedType::isDynamic(shape[dim]) ? 1 : shape[dim];
+      return size;
+    };
+    bool isBatch = ShapedType::isDynamic(from[first]);
+    ++last;
+    ++targetLast;
+    while (!isBatch &&
+           product(from, first, last) != product(to, target, targetLast)) {
+      if (product(from, first, last) < product(to, target, targetLast))
+        ++last;
+      else
+        ++targetLast;
+      if (last > from.size() || targetLast > to.size())
+        return std::nullopt;
+    }
+    for (unsigned dim = first; dim < last; ++dim) {
+      const Cut &cut = cuts[dim];
+      if (cut.isWhole())
+        continue;
+      Span span{product(from, first, dim) * cut.blocks,
+                cut.countUnits(from[dim]),
+                cut.unit * product(from, dim + 1, last)};
+      bool isFound = false;
+      for (unsigned other = target; other < targetLast && !isFound; ++other) {
+        int64_t before = product(to, target, other),
+                after = product(to, other + 1, targetLast);
+        if (span.blocks % before != 0 || span.unit % after != 0)
+          continue;
+        Cut candidate{cut.axes, span.blocks / before, span.unit / after};
+        if (candidate.blocks * span.units * candidate.unit != to[other] ||
+            !mapped[other].isWhole())
+          continue;
+        mapped[other] = candidate;
+        isFound = true;
+      }
+      if (!isFound)
+        return std::nullopt;
+    }
+    first = last;
+    target = targetLast;
+  }
+  return mapped;
+}
+
+LogicalResult Partitioner::visitReshape(ReshapeOp op) {
+  Composer c(builder, op.getLoc());
+  RankedTensorType from = tensorType(op.getOperand()),
+                   to = tensorType(op.getResult());
+  Sharding sharding = getSharding(op.getOperand());
+  sharding.flat.clear();
+  std::optional<SmallVector<Cut>> cuts =
+      mapCuts(from.getShape(), to.getShape(), sharding.dims);
+  if (!cuts) {
+    sharding.dims.assign(from.getRank(), Cut());
+    cuts.emplace(to.getRank());
+  }
+  Value local = get(op.getOperand(), sharding);
+  Sharding result{*cuts, {}, sharding.partial};
+  define(op.getResult(), c.reshape(local, result.localBox(to, mesh).getShape()),
+         result);
+  return success();
+}
+
+// A slice of whole blocks is a slice of the parts.
+LogicalResult Partitioner::visitSlice(SliceOp op) {
+  Composer c(builder, op.getLoc());
+  RankedTensorType from = tensorType(op.getOperand()),
+                   to = tensorType(op.getResult());
+  int64_t dimension = op.getDimension(), offset = op.getOffset();
+  int64_t size = to.getDimSize(dimension);
+  Sharding sharding = getSharding(op.getOperand());
+  sharding.flat.clear();
+  Cut &cut = sharding.dims[dimension];
+  Sharding result = sharding;
+  int64_t localOffset = offset;
+  if (!cut.isWhole()) {
+    int64_t block = from.getDimSize(dimension) / cut.blocks;
+    if (offset % block == 0 && size % block == 0) {
+      int64_t localBlock =
+          cut.localSize(from.getDimSize(dimension), mesh) / cut.blocks;
+      localOffset = offset / block * localBlock;
+      result.dims[dimension].blocks = size / block;
+    } else {
+      cut = result.dims[dimension] = Cut();
+    }
+  }
+  Value local = get(op.getOperand(), sharding);
+  define(op.getResult(),
+         c.slice(local, dimension, localOffset,
+                 result.localBox(to, mesh).getDimSize(dimension)),
+         result);
+  return success();
+}
+
+// Parts of equal blocks one after the other are parts of all the blocks.
+LogicalResult Partitioner::visitConcatenate(ConcatenateOp op) {
+  Composer c(builder, op.getLoc());
+  RankedTensorType to = tensorType(op.getResult());
+  int64_t dimension = op.getDimension();
+  Sharding result = Sharding::whole(to.getRank());
+  for (Value operand : op.getOperands())
+    if (Sharding sharding = getSharding(operand);
+        !isLazy(operand) && result.isWhole() && sharding.flat.empty())
+      result.dims = sharding.dims;
+  Cut &cut = result.dims[dimension];
+  int64_t block = 0;
+  if (!cut.isWhole()) {
+    for (Value operand : op.getOperands())
+      if (!isLazy(operand) && block == 0)
+        block = tensorType(operand).getDimSize(dimension) / cut.blocks;
+    for (Value operand : op.getOperands())
+      if (tensorType(operand).getDimSize(dimension) % block != 0)
+        cut = Cut();
+  }
+  SmallVector<Value> locals;
+  SmallVector<Axes> kept = keepPartial(op);
+  for (auto [operand, partial] : llvm::zip_equal(op.getOperands(), kept)) {
+    Sharding wanted = result;
+    if (!cut.isWhole())
+      wanted.dims[dimension].blocks =
+          tensorType(operand).getDimSize(dimension) / block;
+    wanted.partial = partial;
+    locals.push_back(get(operand, wanted));
+  }
+  if (!cut.isWhole())
+    cut.blocks = to.getDimSize(dimension) / block;
+  result.partial = kept.front();
+  settle(op.getResult(), c.concatenate(locals, dimension), result);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Ops by their factors
+//===----------------------------------------------------------------------===//
+
+bool Partitioner::isCutWhereWhole(Operation *op, const FactorRule &rule) {
+  for (auto [operand, dims] : llvm::zip_equal(op->getOperands(), rule.operands))
+    if (!isLazy(operand))
+      for (auto [cut, factor] :
+           llvm::zip_equal(getSharding(operand).dims, dims))
+        if (!cut.isWhole() && rule.mustBeWhole[factor])
+          return true;
+  return false;
+}
+
+// The head over chunks of the sequence, so that not all logits of a part of the
+// vocabulary exist at once.
+static SmallVector<Value> chunkHead(HeadLossOp op, int64_t chunks,
+                                    OpBuilder &builder) {
+  Composer c(builder, op.getLoc());
+  int64_t sequence = tensorType(op.getX()).getDimSize(1);
+  int64_t size = llvm::divideCeil(sequence, chunks);
+  Value total, dw;
+  SmallVector<Value> dx;
+  for (int64_t first = 0; first < sequence; first += size) {
+    int64_t length = std::min(size, sequence - first);
+    Value x = c.slice(op.getX(), 1, first, length);
+    SmallVector<Type> gradients;
+    if (op.hasGradients())
+      gradients = {x.getType(), op.getWeight().getType()};
+    auto head = HeadLossOp::create(
+        builder, op.getLoc(), op.getTotal().getType(), gradients, x,
+        op.getWeight(), c.slice(op.getLabels(), 1, first, length));
+    total = total ? c.add(total, head.getTotal()) : Value(head.getTotal());
+    if (!op.hasGradients())
+      continue;
+    dx.push_back(head.getGradients()[0]);
+    dw = dw ? c.add(dw, head.getGradients()[1]) : head.getGradients()[1];
+  }
+  if (!op.hasGradients())
+    return {total};
+  return {total, c.concatenate(dx, 1), dw};
+}
+
+// Takes an op apart in the whole program and visits what it is made of.
+LogicalResult Partitioner::visitByParts(Operation *op) {
+  constexpr int64_t kChunkBytes = int64_t(4) << 20; // Logits of a sample.
+  constexpr int64_t kMostChunks = 16;
+  OpBuilder parts(op);
+  Operation *before = op->getPrevNode();
+  SmallVector<Value> values;
+  auto head = dyn_cast<HeadLossOp>(op);
+  int64_t chunks = 1;
+  if (head && tensorType(head.getX()).getRank() == 3) {
+    int64_t sequence = tensorType(head.getX()).getDimSize(1);
+    Sharding weight = getSharding(head.getWeight());
+    int64_t rows = weight.dims[0].localSize(
+        tensorType(head.getWeight()).getDimSize(0), mesh);
+    chunks = std::min<int64_t>(
+        {kMostChunks, sequence,
+         int64_t(llvm::divideCeil(sequence * rows * 4, kChunkBytes))});
+  }
+  if (chunks > 1)
+    values = chunkHead(head, chunks, parts);
+  else
+    values = cast<Composite>(op).decompose(parts);
+  SmallVector<Operation *> made;
+  for (Operation *each = before ? before->getNextNode()
+                                : &op->getBlock()->front();
+       each != op; each = each->getNextNode())
+    made.push_back(each);
+  // What the op is wished to be its parts are, too.
+  for (auto [result, value] : llvm::zip_equal(op->getResults(), values))
+    if (auto found = wishes.find(result); found != wishes.end()) {
+      Sharding sharding = found->second;
+      wishes.try_emplace(value, sharding);
+    }
+  bool wasInParts = std::exchange(isInParts, true);
+  for (Operation *each : made)
+    if (failed(visit(each)))
+      return failure();
+  isInParts = wasInParts;
+  for (auto [result, value] : llvm::zip_equal(op->getResults(), values)) {
+    Known entry = known.find(value)->second;
+    known[result] = entry;
+    result.replaceAllUsesWith(value);
+  }
+  return success();
+}
+
+// Ops that are linear in every operand with a factor, so that zeros in the
+// padding add nothing, or Structured, where the fill fits the reduction.
+static bool isMaskable(Operation *op) {
+  return isa<Structured>(op) ||
+         isa<ConvolutionOp, ConvolutionGradInputOp, ConvolutionGradWeightOp,
+             EmbeddingOp, EmbeddingGradOp>(op);
+}
+
+// Weights stay where they are; otherwise what is cut in a result is better than
+// a sum over devices, and what more operands agree on better than less.
+std::optional<Partitioner::Choice> Partitioner::choose(Operation *op,
+                                                       const FactorRule &rule) {
+  std::optional<Choice> best;
+  int bestScore = 0;
+  auto propose = [&](unsigned factor, const Cut &cut, int64_t size, int score) {
+    bool isReduced = rule.isReduced(factor);
+    if (rule.mustBeWhole[factor] ||
+        (isReduced && cut.isPadded(size, mesh) && !isMaskable(op)))
+      return;
+    score += isReduced ? 0 : 100;
+    for (auto [operand, dims] :
+         llvm::zip_equal(op->getOperands(), rule.operands))
+      if (auto dim = FactorRule::findDim(dims, factor);
+          dim && !isLazy(operand) && getSharding(operand).dims[*dim] == cut)
+        score += 10;
+    if (!best || score > bestScore) {
+      best = Choice{factor, cut};
+      bestScore = score;
+    }
+  };
+  auto proposeAll = [&](Value value, ArrayRef<Cut> cuts,
+                        const FactorRule::Dims &dims, int score) {
+    for (auto [dim, cut] : llvm::enumerate(cuts))
+      if (!cut.isWhole())
+        propose(dims[dim], cut, tensorType(value).getDimSize(dim), score);
+  };
+  for (bool isLazyTurn : {false, true}) {
+    if (best)
+      break;
+    for (auto [operand, dims] :
+         llvm::zip_equal(op->getOperands(), rule.operands)) {
+      if (isLazy(operand) != isLazyTurn)
+        continue;
+      RankedTensorType type = tensorType(operand);
+      bool isWeight = type.getRank() > 0 && !type.isDynamicDim(0);
+      proposeAll(operand, getSharding(operand).dims, dims, isWeight ? 1000 : 0);
+    }
+    for (auto [result, dims] : llvm::zip_equal(op->getResults(), rule.results))
+      if (auto wish = wishes.find(result); wish != wishes.end())
+        proposeAll(result, wish->second.dims, dims, 500);
+  }
+  return best;
+}
+
+Sharding Partitioner::apply(const std::optional<Choice> &choice,
+                            const FactorRule::Dims &dims) {
+  Sharding sharding = Sharding::whole(dims.size());
+  if (choice)
+    if (auto dim = FactorRule::findDim(dims, choice->factor))
+      sharding.dims[*dim] = choice->cut;
+  return sharding;
+}
+
+static Combine toCombine(Reduction reduction) {
+  return reduction == Reduction::max ? Combine::max : Combine::sum;
+}
+
+LogicalResult Partitioner::visitFactored(Operation *op,
+                                         const FactorRule &rule) {
+  std::optional<Choice> choice = choose(op, rule);
+  SmallVector<Axes> kept = keepPartial(op);
+  bool isMax = rule.reduction == Reduction::max;
+  double fill = isMax ? -std::numeric_limits<double>::infinity() : 0;
+  Axes inherited;
+  SmallVector<Value> locals;
+  std::optional<unsigned> batch;
+  for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
+    const FactorRule::Dims &dims = rule.operands[index];
+    Sharding wanted = apply(choice, dims);
+    wanted.partial = kept[index];
+    if (!kept[index].empty())
+      inherited = kept[index];
+    locals.push_back(get(operand, wanted));
+    RankedTensorType type = tensorType(operand);
+    if (type.getRank() > 0 && type.isDynamicDim(0))
+      batch = dims[0];
+    // What is looked up or counted is not summed.
+    if (isa<EmbeddingOp>(op) || !isa<FloatType>(type.getElementType()))
+      continue;
+    for (auto [dim, cut] : llvm::enumerate(wanted.dims))
+      if (!cut.isWhole() && cut.isPadded(type.getDimSize(dim), mesh) &&
+          rule.isReduced(dims[dim]))
+        locals.back() = resharder.maskPadding(locals.back(), dim,
+                                              type.getDimSize(dim), cut, fill);
+  }
+  Operation *copy = builder.clone(*op);
+  copy->setOperands(locals);
+  SmallVector<Sharding> shardings;
+  for (auto [result, dims] : llvm::zip_equal(op->getResults(), rule.results)) {
+    Sharding sharding = apply(choice, dims);
+    sharding.partial = inherited;
+    auto addPartial = [&](ArrayRef<unsigned> axes) {
+      for (unsigned axis : axes)
+        if (!llvm::is_contained(sharding.partial, axis))
+          sharding.partial.push_back(axis);
+    };
+    if (choice && !FactorRule::findDim(dims, choice->factor))
+      addPartial(choice->cut.axes);
+    unsigned data = 0;
+    if (batch && mesh.sizes[data] > 1 && !FactorRule::findDim(dims, *batch))
+      addPartial(data);
+    llvm::sort(sharding.partial);
+    shardings.push_back(sharding);
+  }
+  // A table's rows, or the elements of a sample, are told by their numbers.
+  OpBuilder::InsertionGuard guard(builder);
+  builder.setInsertionPoint(copy);
+  auto addFirst = [&](auto op, Value table, const Cut &cut) {
+    Composer c(builder, op.getLoc());
+    int64_t rows = cut.localSize(tensorType(table).getDimSize(0), mesh);
+    op.getFirstMutable().assign(
+        c.mul(resharder.coordinate(cut.axes, op.getLoc()), double(rows)));
+  };
+  if (auto embedding = dyn_cast<EmbeddingOp>(copy)) {
+    Cut cut = apply(choice, rule.operands[0]).dims[0];
+    if (!cut.isWhole())
+      addFirst(embedding, op->getOperand(0), cut);
+  } else if (auto gradient = dyn_cast<EmbeddingGradOp>(copy)) {
+    if (Cut cut = shardings[0].dims[0]; !cut.isWhole())
+      addFirst(gradient, op->getResult(0), cut);
+  } else if (auto dropout = dyn_cast<DropoutOp>(copy)) {
+    if (choice)
+      dropout.getElementsMutable().assign(numberSampleElements(
+          tensorType(op->getResult(0)), shardings[0], op->getLoc()));
+  }
+  builder.setInsertionPointAfter(copy);
+  for (auto [whole, local, sharding] :
+       llvm::zip_equal(op->getResults(), copy->getResults(), shardings)) {
+    local.setType(sharding.localBox(tensorType(whole), mesh));
+    Value value = local;
+    if (isMax && !sharding.partial.empty()) {
+      value = AllReduceOp::create(
+                  builder, op->getLoc(), local.getType(), local,
+                  mesh.toNames(sharding.partial, builder.getContext()),
+                  toCombine(rule.reduction))
+                  .getResult(0);
+      sharding.partial.clear();
+    }
+    settle(whole, value, sharding);
+  }
+  return success();
+}
+
+} // namespace kiln

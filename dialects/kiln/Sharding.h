@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// How tensors are cut over a mesh, as passes work with it; attributes are its
+// printed form.
+#ifndef KILN_DIALECTS_KILN_SHARDING_H
+#define KILN_DIALECTS_KILN_SHARDING_H
+
+#include "dialects/kiln/Kiln.h"
+
+namespace kiln {
+
+/// Axes are numbered in the order of the mesh.
+using Axes = llvm::SmallVector<unsigned, 2>;
+
+/// Named axes over the devices; the last varies fastest.
+struct Mesh {
+  llvm::SmallVector<std::string> names;
+  llvm::SmallVector<int64_t> sizes;
+
+  static Mesh get(MeshAttr attribute);
+  MeshAttr toAttribute(mlir::MLIRContext *context) const;
+  int64_t countParts(llvm::ArrayRef<unsigned> axes) const;
+  mlir::ArrayAttr toNames(llvm::ArrayRef<unsigned> axes,
+                          mlir::MLIRContext *context) const;
+  /// Axes by name; none if one is not of this mesh.
+  std::optional<Axes> findAxes(mlir::ArrayAttr names) const;
+};
+
+/// See CutAttr.
+struct Cut {
+  Axes axes;
+  int64_t blocks = 1, unit = 1;
+
+  bool isWhole() const { return axes.empty(); }
+  bool operator==(const Cut &other) const = default;
+  /// Of a dimension of this size: the units of a block.
+  int64_t countUnits(int64_t size) const { return size / blocks / unit; }
+  int64_t localUnits(int64_t size, const Mesh &mesh) const {
+    return llvm::divideCeil(countUnits(size), mesh.countParts(axes));
+  }
+  int64_t localSize(int64_t size, const Mesh &mesh) const {
+    return isWhole() ? size : blocks * localUnits(size, mesh) * unit;
+  }
+  bool isPadded(int64_t size, const Mesh &mesh) const {
+    return !isWhole() && countUnits(size) % mesh.countParts(axes) != 0;
+  }
+};
+
+/// See ShardingAttr.
+struct Sharding {
+  llvm::SmallVector<Cut> dims;
+  Axes flat;
+  Axes partial; // In ascending order.
+
+  static Sharding whole(int64_t rank) {
+    return {llvm::SmallVector<Cut>(rank), {}, {}};
+  }
+  /// Null if it names axes that the mesh does not have.
+  static std::optional<Sharding> get(ShardingAttr attribute, const Mesh &mesh);
+  ShardingAttr toAttribute(const Mesh &mesh, mlir::MLIRContext *context) const;
+  bool operator==(const Sharding &other) const = default;
+  bool isWhole() const { return *this == whole(dims.size()); }
+
+  /// What one device has of a tensor. The batch `?` stays: it is cut by giving
+  /// each replica its share.
+  mlir::RankedTensorType localType(mlir::RankedTensorType whole,
+                                   const Mesh &mesh) const;
+  /// The same before the flat cut.
+  mlir::RankedTensorType localBox(mlir::RankedTensorType whole,
+                                  const Mesh &mesh) const;
+};
+
+/// Whether the parts of all devices tile the tensor exactly, apart from
+/// padding, and `local` is the type of each. Reports what does not fit.
+mlir::LogicalResult
+verifyTiling(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
+             mlir::RankedTensorType whole, mlir::RankedTensorType local,
+             const Sharding &sharding, const Mesh &mesh);
+
+/// The module's mesh; one without axes if there is none.
+inline constexpr llvm::StringLiteral kMeshAttribute = "kiln.mesh";
+Mesh getMesh(mlir::Operation *op);
+
+} // namespace kiln
+
+#endif // KILN_DIALECTS_KILN_SHARDING_H
