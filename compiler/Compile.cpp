@@ -82,7 +82,6 @@ static Status checkMemory(ModuleOp module, const Config &config) {
 /// What a config may ask for and no pass does yet.
 static Status checkAvailable(const DevicesConfig &devices) {
   const std::pair<bool, const char *> unavailable[] = {
-      {devices.count > 1, "devices.count: more than one device"},
       {devices.offload != Offload::None, "devices.offload: optimizer"},
       {devices.recompute != Recompute::None, "devices.recompute"}};
   for (auto [isWanted, what] : unavailable)
@@ -99,28 +98,48 @@ static Status compileVerified(ModuleOp module, const Config &config,
   if (Status available = checkAvailable(config.devices); !available.ok())
     return available;
   dump(module, options.dumpFolder, "1-model");
-  PassManager manager(module.getContext());
-  buildPipeline(manager, config, options.isReference);
   // What a user wrote may ask for what no pass can do; our own models may not.
-  if (failed(manager.run(module)))
+  auto failPass = [&] {
     return text.fail(config.model.kind == ModelKind::File ? Code::inputRejected
                                                           : Code::internal,
                      "error: a pass failed");
-  dump(module, options.dumpFolder, "2-exec");
+  };
+  PassManager step(module.getContext());
+  buildStepPipeline(step, config);
+  if (failed(step.run(module)))
+    return failPass();
+  dump(module, options.dumpFolder, "2-step");
+  // Replicas with the same share of the batch run the same image.
+  Images images;
+  SmallVector<ModuleOp> modules;
+  for (int64_t share : config.shares()) {
+    OwningOpRef<ModuleOp> &image = images[share];
+    if (image)
+      continue;
+    image = module.clone();
+    modules.push_back(*image);
+    PassManager manager(module.getContext());
+    buildImagePipeline(manager, config, share, options.isReference);
+    if (failed(manager.run(*image)))
+      return failPass();
+  }
+  dump(modules.front(), options.dumpFolder, "3-exec");
   cpu::GenerateOptions generate{cpu::CpuTarget::host(), config.devices.threads,
                                 options.isReference};
-  FailureOr<std::string> kernels = cpu::generateKernels(module, generate);
+  FailureOr<std::string> kernels = cpu::generateKernels(modules, generate);
   if (failed(kernels))
     return text.fail(Code::internal, "error: kernels could not be generated");
-  PassManager memory(module.getContext());
-  buildMemoryPipeline(memory);
-  if (failed(memory.run(module)))
-    return text.fail(Code::internal, "error: memory could not be planned");
-  dump(module, options.dumpFolder, "3-planned");
-  if (Status fits = checkMemory(module, config); !fits.ok())
-    return fits;
+  for (ModuleOp image : modules) {
+    PassManager memory(module.getContext());
+    buildMemoryPipeline(memory);
+    if (failed(memory.run(image)))
+      return text.fail(Code::internal, "error: memory could not be planned");
+    if (Status fits = checkMemory(image, config); !fits.ok())
+      return fits;
+  }
+  dump(modules.front(), options.dumpFolder, "4-planned");
   Status written =
-      writeArtifact(module, *kernels, config, generate.target, outputPath);
+      writeArtifact(images, *kernels, config, generate.target, outputPath);
   if (!written.ok())
     return Status(written.code(), "error: " + written.message());
   return {};

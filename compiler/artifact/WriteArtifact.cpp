@@ -2,7 +2,7 @@
 #include "compiler/artifact/WriteArtifact.h"
 #include "compiler/config/Schema.h"
 #include "dialects/exec/Exec.h"
-#include "dialects/kiln/Kiln.h"
+#include "dialects/kiln/Sharding.h"
 #include "models/Models.h"
 #include "runtime/artifact/Artifact_generated.h"
 #include "runtime/artifact/Container.h"
@@ -15,23 +15,28 @@ namespace kiln {
 
 namespace {
 
-/// Fills the index table by table, in the order of the module, so that equal
-/// modules give equal bytes.
-class IndexWriter {
+/// Fills the table of one image, in the order of its module, so that equal
+/// modules give equal bytes. Adds kernels to the index.
+class ImageWriter {
 public:
-  IndexWriter(ModuleOp module, const Config &config,
-              const cpu::CpuTarget &target)
-      : symbols(module), module(module), config(config), target(target) {}
+  ImageWriter(ModuleOp module, artifact::IndexT &index,
+              llvm::StringMap<unsigned> &kernelNumbers)
+      : symbols(module), module(module), mesh(getMesh(module)), index(index),
+        kernelNumbers(kernelNumbers) {}
 
-  flatbuffers::DetachedBuffer write();
+  std::unique_ptr<artifact::ImageT> write();
 
 private:
   void addVariables();
+  void addCuts(VariableOp variable, artifact::VariableT &entry);
   void addKernels();
   void addPrograms();
   void addMemory();
-  void addSettings();
-  void addPublicNames();
+  std::unique_ptr<artifact::SplitT> makeSplit(ArrayRef<unsigned> axes);
+  std::vector<uint32_t> getAxes(ArrayAttr names) {
+    Axes axes = *mesh.findAxes(names);
+    return {axes.begin(), axes.end()};
+  }
   std::unique_ptr<artifact::CommandT> makeCommand(Operation *command);
   exec::BufferOp getBuffer(Attribute name) {
     return symbols.lookup<exec::BufferOp>(
@@ -49,14 +54,41 @@ private:
                            command.getStrides()[number]);
   }
 
+  template <typename Command>
+  artifact::Piece getPiece(Command command, unsigned number) {
+    return artifact::Piece(
+        getPlace(command, 2 * number), getPlace(command, 2 * number + 1),
+        command.getOuters()[number], command.getSizes()[number],
+        command.getInners()[number]);
+  }
+
   SymbolTable symbols;
   ModuleOp module;
+  Mesh mesh;
+  artifact::IndexT &index;
+  llvm::StringMap<unsigned> &kernelNumbers;
+  std::unique_ptr<artifact::ImageT> image =
+      std::make_unique<artifact::ImageT>();
+};
+
+/// Fills the index table by table.
+class IndexWriter {
+public:
+  IndexWriter(Images &images, const Config &config,
+              const cpu::CpuTarget &target)
+      : images(images), config(config), target(target) {}
+
+  flatbuffers::DetachedBuffer write();
+
+private:
+  void addDevices();
+  void addSettings();
+  void addPublicNames();
+
+  Images &images;
   const Config &config;
   const cpu::CpuTarget &target;
   artifact::IndexT index;
-  std::unique_ptr<artifact::ImageT> image =
-      std::make_unique<artifact::ImageT>();
-  llvm::StringMap<unsigned> kernelNumbers;
 };
 
 } // namespace
@@ -77,20 +109,57 @@ static std::vector<int64_t> toVector(ArrayRef<int64_t> shape) {
   return {shape.begin(), shape.end()};
 }
 
-void IndexWriter::addVariables() {
+std::unique_ptr<artifact::SplitT>
+ImageWriter::makeSplit(ArrayRef<unsigned> axes) {
+  auto split = std::make_unique<artifact::SplitT>();
+  split->axes.assign(axes.begin(), axes.end());
+  return split;
+}
+
+// The runtime cuts dimensions evenly: blocks and units become dimensions of
+// their own.
+void ImageWriter::addCuts(VariableOp variable, artifact::VariableT &entry) {
+  Sharding sharding = *Sharding::get(*variable.getSharding(), mesh);
+  RankedTensorType whole = variable.getWholeType();
+  for (auto [size, cut] : llvm::zip_equal(whole.getShape(), sharding.dims)) {
+    auto add = [&](int64_t part, ArrayRef<unsigned> axes) {
+      entry.view.push_back(part);
+      entry.splits.push_back(makeSplit(axes));
+    };
+    if (cut.blocks > 1)
+      add(cut.blocks, {});
+    add(cut.countUnits(size), cut.axes);
+    if (cut.unit > 1)
+      add(cut.unit, {});
+  }
+  if (!sharding.flat.empty())
+    entry.flat = makeSplit(sharding.flat);
+}
+
+void ImageWriter::addVariables() {
   for (auto variable : module.getOps<VariableOp>()) {
+    uint64_t offset = *symbols
+                           .lookup<exec::BufferOp>(
+                               ("variable." + variable.getSymName()).str())
+                           .getOffset();
+    if (variable.getRole() == Role::coordinate) {
+      auto coordinate = std::make_unique<artifact::CoordinateT>();
+      StringRef axis = variable.getSymName().split('.').second;
+      coordinate->axis = llvm::find(mesh.names, axis) - mesh.names.begin();
+      coordinate->offset = offset;
+      image->coordinates.push_back(std::move(coordinate));
+    }
     if (variable.isTransient())
       continue;
     auto entry = std::make_unique<artifact::VariableT>();
-    RankedTensorType type = variable.getTensorType();
+    RankedTensorType type = variable.getWholeType();
     entry->name = variable.getSymName().str();
     entry->element_type = getElementType(type.getElementType());
     entry->shape = toVector(type.getShape());
-    entry->offset = *symbols
-                         .lookup<exec::BufferOp>(
-                             ("variable." + variable.getSymName()).str())
-                         .getOffset();
-    entry->bytes = getByteSize(type);
+    entry->offset = offset;
+    entry->bytes = getByteSize(variable.getTensorType());
+    if (variable.getWhole())
+      addCuts(variable, *entry);
     entry->init = std::make_unique<artifact::InitT>();
     entry->init->kind = artifact::InitKind(variable.getInit());
     entry->init->a = variable.getA().convertToDouble();
@@ -100,8 +169,10 @@ void IndexWriter::addVariables() {
   }
 }
 
-void IndexWriter::addKernels() {
+void ImageWriter::addKernels() {
   for (auto kernel : module.getOps<exec::KernelOp>()) {
+    if (kernelNumbers.contains(kernel.getSymName()))
+      continue; // Another image has it, too.
     auto entry = std::make_unique<artifact::KernelT>();
     entry->name = kernel.getSymName().str();
     for (auto [symbol, items] :
@@ -117,7 +188,7 @@ void IndexWriter::addKernels() {
 }
 
 std::unique_ptr<artifact::CommandT>
-IndexWriter::makeCommand(Operation *operation) {
+ImageWriter::makeCommand(Operation *operation) {
   auto command = std::make_unique<artifact::CommandT>();
   llvm::TypeSwitch<Operation *>(operation)
       .Case([&](exec::LaunchOp op) {
@@ -138,11 +209,41 @@ IndexWriter::makeCommand(Operation *operation) {
         command->action.Set(std::move(copy));
         command->label = "copy";
         command->bytes = 2 * op.getBytes();
+      })
+      .Case([&](exec::CollectiveOp op) {
+        artifact::CollectiveT collective;
+        collective.kind = artifact::CollectiveKind(op.getKind());
+        collective.combine =
+            op.getIsMax() ? artifact::Combine::max : artifact::Combine::sum;
+        collective.element_type = getElementType(op.getElement());
+        collective.axes = getAxes(op.getAxes());
+        for (unsigned number = 0; number < op.getSizes().size(); ++number)
+          collective.pieces.push_back(getPiece(op, number));
+        collective.ticket = op.getTicket();
+        command->action.Set(std::move(collective));
+        command->label = exec::stringifyCollectiveKind(op.getKind()).str();
+        for (Attribute axis : op.getAxes())
+          command->label += " " + cast<StringAttr>(axis).str();
+        command->bytes = op.getBytes();
+      })
+      .Case([&](exec::WaitOp op) {
+        artifact::WaitT wait;
+        wait.ticket = op.getTicket();
+        command->action.Set(std::move(wait));
+        command->label = "wait";
+      })
+      .Case([&](exec::SliceOp op) {
+        artifact::SliceT slice;
+        slice.element_type = getElementType(op.getElement());
+        slice.axes = getAxes(op.getAxes());
+        slice.piece = std::make_unique<artifact::Piece>(getPiece(op, 0));
+        command->action.Set(std::move(slice));
+        command->label = "slice";
       });
   return command;
 }
 
-void IndexWriter::addPrograms() {
+void ImageWriter::addPrograms() {
   for (auto program : module.getOps<exec::ProgramOp>()) {
     auto entry = std::make_unique<artifact::ProgramT>();
     entry->name = program.getSymName().str();
@@ -191,7 +292,7 @@ void IndexWriter::addPrograms() {
 
 // Buffers that are always live by kind; the rest of the arena is shared by
 // activations and scratch.
-void IndexWriter::addMemory() {
+void ImageWriter::addMemory() {
   image->arena_bytes = getInteger("exec.arena_bytes");
   image->live_bytes = getInteger("exec.live_bytes");
   if (module->hasAttr("exec.host_bytes"))
@@ -287,13 +388,40 @@ void IndexWriter::addPublicNames() {
     }
 }
 
-flatbuffers::DetachedBuffer IndexWriter::write() {
+std::unique_ptr<artifact::ImageT> ImageWriter::write() {
   addVariables();
   addKernels();
   addPrograms();
   addMemory();
-  index.images.push_back(std::move(image));
-  index.devices.push_back(std::make_unique<artifact::DeviceT>());
+  return std::move(image);
+}
+
+// Devices of a replica have the same image and the same samples.
+void IndexWriter::addDevices() {
+  Mesh mesh = getMesh(*images.front().second);
+  for (auto [name, size] : llvm::zip_equal(mesh.names, mesh.sizes)) {
+    auto axis = std::make_unique<artifact::MeshAxisT>();
+    axis->name = name;
+    axis->size = size;
+    index.mesh.push_back(std::move(axis));
+  }
+  llvm::StringMap<unsigned> kernelNumbers;
+  for (auto &[share, module] : images)
+    index.images.push_back(ImageWriter(*module, index, kernelNumbers).write());
+  uint64_t first = 0;
+  for (int64_t share : config.shares()) {
+    for (int64_t place = 0; place < config.devices.mesh.tensor; ++place) {
+      auto device = std::make_unique<artifact::DeviceT>();
+      device->image = images.find(share) - images.begin();
+      device->first_sample = first;
+      index.devices.push_back(std::move(device));
+    }
+    first += share;
+  }
+}
+
+flatbuffers::DetachedBuffer IndexWriter::write() {
+  addDevices();
   addSettings();
   addPublicNames();
   flatbuffers::FlatBufferBuilder builder;
@@ -302,11 +430,11 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
   return builder.Release();
 }
 
-Status writeArtifact(ModuleOp module, const std::string &kernels,
+Status writeArtifact(Images &images, const std::string &kernels,
                      const Config &config, const cpu::CpuTarget &target,
                      const std::string &path) {
   flatbuffers::DetachedBuffer bytes =
-      IndexWriter(module, config, target).write();
+      IndexWriter(images, config, target).write();
   Section sections[] = {
       {std::string(indexSectionName),
        std::as_bytes(std::span(bytes.data(), bytes.size()))},

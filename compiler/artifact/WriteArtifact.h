@@ -7,13 +7,18 @@
 #include "runtime/Status.h"
 
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+#include "llvm/ADT/MapVector.h"
 
 #include <string>
 
 namespace kiln {
 
-/// Writes a planned exec module, its kernels and the config as one .kiln file.
-Status writeArtifact(mlir::ModuleOp module, const std::string &kernels,
+/// One planned exec module for every share of the batch that a replica has.
+using Images = llvm::MapVector<int64_t, mlir::OwningOpRef<mlir::ModuleOp>>;
+
+/// Writes planned exec modules, their kernels and the config as one .kiln file.
+Status writeArtifact(Images &images, const std::string &kernels,
                      const Config &config, const cpu::CpuTarget &target,
                      const std::string &path);
 

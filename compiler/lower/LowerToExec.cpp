@@ -6,6 +6,7 @@
 #include "compiler/fuse/InPlace.h"
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Sharding.h"
 
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/StringSet.h"
@@ -32,6 +33,25 @@ struct Place {
   }
 };
 
+/// What a collective moves: each whole tensor is [outer, size, inner], cut
+/// along its middle dimension.
+struct Pieces {
+  SmallVector<Place> sources, targets;
+  SmallVector<int64_t> outers, sizes, inners;
+  Type element;
+
+  void add(Place source, Place target, RankedTensorType whole,
+           unsigned dimension, int64_t blocks, int64_t unit) {
+    sources.push_back(source);
+    targets.push_back(target);
+    ArrayRef<int64_t> shape = whole.getShape();
+    outers.push_back(llvm::product_of(shape.take_front(dimension), blocks));
+    sizes.push_back(shape[dimension] / blocks / unit);
+    inners.push_back(llvm::product_of(shape.drop_front(dimension + 1), unit));
+    element = whole.getElementType();
+  }
+};
+
 /// Kernels of the module by their text.
 class KernelTable {
 public:
@@ -46,10 +66,11 @@ private:
 class PhaseLowering {
 public:
   PhaseLowering(PhaseOp phase, ModuleOp module, SymbolTable &symbols,
-                KernelTable &kernels, OpBuilder commands, StringRef program)
+                KernelTable &kernels, OpBuilder commands, StringRef program,
+                int64_t &tickets)
       : phase(phase), module(module), symbols(symbols), kernels(kernels),
         commands(commands), buffers(OpBuilder::atBlockEnd(module.getBody())),
-        program(program.str()) {}
+        program(program.str()), mesh(getMesh(module)), tickets(tickets) {}
 
   LogicalResult run();
   SmallVector<Attribute> outputs;
@@ -58,7 +79,15 @@ private:
   void placeInputs();
   void findLastUses();
   LogicalResult lowerKernel(KernelOp kernel);
+  template <typename Op> void lowerCutCollective(Op op);
+  void lowerAllReduce(AllReduceOp op);
   void lowerAssign(AssignOp assign);
+  void start(Operation *op, exec::CollectiveKind kind, ArrayAttr axes,
+             const Pieces &pieces, bool isMax);
+  void beforeRead(const Place &place);
+  void beforeWrite(const Place &place);
+  void wait(llvm::function_ref<bool(const Pieces &)> isWanted);
+  Place placeCollected(Operation *op, unsigned index);
   void copy(Place source, Place target, int64_t bytes);
   void lowerOutput(OutputOp output);
   Place placeResult(KernelOp kernel, unsigned index,
@@ -84,6 +113,9 @@ private:
   DenseMap<Value, Place> places; // By root value.
   DenseMap<Value, Operation *> lastUses;
   SmallVector<std::tuple<Place, Place, int64_t>> pendingCopies;
+  std::vector<std::pair<int64_t, Pieces>> running; // By ticket.
+  Mesh mesh;
+  int64_t &tickets; // Of the program.
   unsigned counter = 0;
 };
 
@@ -290,10 +322,13 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
     strides.push_back(place.stride);
   };
   llvm::SmallBitVector taken(kernel.getNumOperands());
-  for (Value operand : kernel.getOperands())
+  for (Value operand : kernel.getOperands()) {
+    beforeRead(places.lookup(root(operand)));
     pass(places.lookup(root(operand)));
+  }
   for (unsigned index = 0; index < kernel.getNumResults(); ++index) {
     Place place = placeResult(kernel, index, overwritable, taken);
+    beforeWrite(place);
     places[kernel.getResult(index)] = place;
     pass(place);
   }
@@ -307,7 +342,164 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
   return success();
 }
 
+//===----------------------------------------------------------------------===//
+// What devices do together
+//===----------------------------------------------------------------------===//
+
+void PhaseLowering::wait(llvm::function_ref<bool(const Pieces &)> isWanted) {
+  llvm::erase_if(running, [&](const std::pair<int64_t, Pieces> &each) {
+    const auto &[ticket, pieces] = each;
+    if (!isWanted(pieces))
+      return false;
+    SmallVector<Attribute> names;
+    for (const Place &place :
+         llvm::concat<const Place>(pieces.sources, pieces.targets))
+      names.push_back(FlatSymbolRefAttr::get(place.buffer));
+    exec::WaitOp::create(commands, phase.getLoc(), ticket,
+                         commands.getArrayAttr(names));
+    return true;
+  });
+}
+
+static bool contains(ArrayRef<Place> places, const Place &place) {
+  return llvm::any_of(
+      places, [&](const Place &other) { return other.buffer == place.buffer; });
+}
+
+void PhaseLowering::beforeRead(const Place &place) {
+  wait([&](const Pieces &pieces) { return contains(pieces.targets, place); });
+}
+
+void PhaseLowering::beforeWrite(const Place &place) {
+  wait([&](const Pieces &pieces) {
+    return contains(pieces.targets, place) || contains(pieces.sources, place);
+  });
+}
+
+// Received by all members together: every element by all but the one that has
+// it; for a sum that all get, once more.
+static int64_t countReceived(const Pieces &pieces, exec::CollectiveKind kind,
+                             int64_t members) {
+  int64_t elements = 0;
+  for (auto [outer, size, inner] :
+       llvm::zip_equal(pieces.outers, pieces.sizes, pieces.inners))
+    elements += outer * size * inner;
+  int64_t times = kind == exec::CollectiveKind::all_reduce ? 2 : 1;
+  return times * (members - 1) * elements *
+         (pieces.element.getIntOrFloatBitWidth() / 8);
+}
+
+void PhaseLowering::start(Operation *op, exec::CollectiveKind kind,
+                          ArrayAttr axes, const Pieces &pieces, bool isMax) {
+  SmallVector<Attribute> names;
+  SmallVector<int64_t> offsets, strides;
+  for (auto [source, target] : llvm::zip_equal(pieces.sources, pieces.targets))
+    for (const Place &place : {source, target}) {
+      names.push_back(FlatSymbolRefAttr::get(place.buffer));
+      offsets.push_back(place.offset);
+      strides.push_back(place.stride);
+    }
+  exec::CollectiveOp::create(
+      commands, op->getLoc(), kind, isMax, pieces.element, axes, pieces.outers,
+      pieces.sizes, pieces.inners, commands.getArrayAttr(names), offsets,
+      strides, tickets,
+      countReceived(pieces, kind, mesh.countParts(*mesh.findAxes(axes))));
+  running.push_back({tickets++, pieces});
+}
+
+// In the variable that it is assigned to, if nobody reads the old value later;
+// otherwise a sum lies over its own terms if nobody else reads them.
+Place PhaseLowering::placeCollected(Operation *op, unsigned index) {
+  Value result = op->getResult(index);
+  SmallVector<Value> same = {result};
+  for (size_t i = 0; i < same.size(); ++i)
+    for (Operation *user : same[i].getUsers()) {
+      if (auto reshape = dyn_cast<ReshapeOp>(user))
+        same.push_back(reshape.getResult());
+      auto assign = dyn_cast<AssignOp>(user);
+      if (!assign)
+        continue;
+      bool isReadLater = false;
+      for (auto read : phase.getBody().front().getOps<ReadOp>())
+        if (read.getVariable() == assign.getVariable())
+          if (Operation *last = lastUse(read.getResult()))
+            isReadLater |= last == op || op->isBeforeInBlock(last);
+      if (!isReadLater)
+        return variablePlace(assign.getVariable());
+    }
+  if (isa<AllReduceOp>(op)) {
+    Value operand = op->getOperand(index);
+    Place place = places.lookup(root(operand));
+    // The sums of a step are not read after its last phase.
+    auto read = root(operand).getDefiningOp<ReadOp>();
+    bool isLastPhase =
+        !phase->getNextNode() || !isa<PhaseOp>(phase->getNextNode());
+    bool isFree = place.buffer.getKind() == exec::BufferKind::activation ||
+                  (read && isLastPhase &&
+                   place.buffer.getKind() == exec::BufferKind::gradient);
+    if (isFree && lastUse(operand) == op &&
+        llvm::count_if(op->getOperands(), [&](Value other) {
+          return places.lookup(root(other)) == place;
+        }) == 1)
+      return place;
+  }
+  return {addBuffer(program + "." + phase.getName() + "." + Twine(counter++),
+                    getByteSize(result.getType()), exec::BufferKind::activation,
+                    false)};
+}
+
+void PhaseLowering::lowerAllReduce(AllReduceOp op) {
+  Pieces pieces;
+  for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
+    Place source = places.lookup(root(operand)),
+          target = placeCollected(op, index);
+    beforeRead(source);
+    beforeWrite(target);
+    auto elements =
+        RankedTensorType::get({tensorType(operand).getNumElements()},
+                              tensorType(operand).getElementType());
+    pieces.add(source, target, elements, 0, 1, 1);
+    places[op.getResult(index)] = target;
+  }
+  start(op, exec::CollectiveKind::all_reduce, op.getAxes(), pieces,
+        op.getCombine() == Combine::max);
+}
+
+template <typename Op> void PhaseLowering::lowerCutCollective(Op op) {
+  constexpr bool isGather = std::is_same_v<Op, AllGatherOp>,
+                 isSlice = std::is_same_v<Op, AllSliceOp>;
+  Pieces pieces;
+  for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
+    Value result = op.getResults()[index];
+    Place source = places.lookup(root(operand)),
+          target = placeCollected(op, index);
+    beforeRead(source);
+    beforeWrite(target);
+    pieces.add(source, target, tensorType(isGather ? result : operand),
+               op.getDimensions()[index], op.getBlocks()[index],
+               op.getUnits()[index]);
+    places[result] = target;
+    if (!isSlice)
+      continue;
+    exec::SliceOp::create(
+        commands, op.getLoc(), pieces.element, op.getAxes(), pieces.outers,
+        pieces.sizes, pieces.inners,
+        commands.getArrayAttr({FlatSymbolRefAttr::get(source.buffer),
+                               FlatSymbolRefAttr::get(target.buffer)}),
+        ArrayRef<int64_t>{source.offset, target.offset},
+        ArrayRef<int64_t>{source.stride, target.stride});
+    pieces = {};
+  }
+  if (!isSlice)
+    start(op,
+          isGather ? exec::CollectiveKind::all_gather
+                   : exec::CollectiveKind::reduce_scatter,
+          op.getAxes(), pieces, /*isMax=*/false);
+}
+
 void PhaseLowering::copy(Place source, Place target, int64_t bytes) {
+  beforeRead(source);
+  beforeWrite(target);
   exec::CopyOp::create(
       commands, phase.getLoc(),
       commands.getArrayAttr({FlatSymbolRefAttr::get(source.buffer),
@@ -359,12 +551,21 @@ LogicalResult PhaseLowering::run() {
       lowerAssign(assign);
     else if (auto output = dyn_cast<OutputOp>(op))
       lowerOutput(output);
+    else if (auto reduce = dyn_cast<AllReduceOp>(op))
+      lowerAllReduce(reduce);
+    else if (auto gather = dyn_cast<AllGatherOp>(op))
+      lowerCutCollective(gather);
+    else if (auto scatter = dyn_cast<ReduceScatterOp>(op))
+      lowerCutCollective(scatter);
+    else if (auto slice = dyn_cast<AllSliceOp>(op))
+      lowerCutCollective(slice);
     else if (!isa<ReshapeOp, YieldOp>(op))
       return op.emitOpError(
           "is not inside a kernel: run -kiln-fuse-kernels first");
   }
   for (auto [source, target, bytes] : pendingCopies)
     copy(source, target, bytes);
+  wait([](const Pieces &) { return true; });
   return success();
 }
 
@@ -433,6 +634,7 @@ LogicalResult LowerToExecPass::lower(ProgramOp program, SymbolTable &symbols,
                                          builder.getArrayAttr({}));
   OpBuilder phases = OpBuilder::atBlockEnd(&lowered.getBody().emplaceBlock());
   SmallVector<Attribute> outputs;
+  int64_t tickets = 0;
   for (auto phase :
        llvm::to_vector(program.getBody().front().getOps<PhaseOp>())) {
     auto target = exec::PhaseOp::create(phases, phase.getLoc(), phase.getName(),
@@ -440,7 +642,7 @@ LogicalResult LowerToExecPass::lower(ProgramOp program, SymbolTable &symbols,
     OpBuilder commands =
         OpBuilder::atBlockEnd(&target.getBody().emplaceBlock());
     PhaseLowering lowering(phase, getOperation(), symbols, kernels, commands,
-                           name);
+                           name, tickets);
     if (failed(lowering.run()))
       return failure();
     outputs.append(lowering.outputs);

@@ -40,8 +40,7 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   return options;
 }
 
-void buildPipeline(OpPassManager &manager, const Config &config,
-                   bool isReference) {
+void buildStepPipeline(OpPassManager &manager, const Config &config) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
   if (config.training.precision == Precision::BF16)
     manager.addPass(createRoundActivations());
@@ -49,9 +48,21 @@ void buildPipeline(OpPassManager &manager, const Config &config,
   manager.addPass(createBuildStep(getStepOptions(config.training)));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
+  // One device's part of it.
+  ShardOptions shard;
+  shard.data = config.devices.mesh.data;
+  shard.tensor = config.devices.mesh.tensor;
+  shard.zero = config.devices.zero;
+  shard.sequenceParallel = config.devices.isSequenceParallel;
+  manager.addPass(createShard(shard));
+  manager.addPass(createCanonicalizerPass());
+}
+
+void buildImagePipeline(OpPassManager &manager, const Config &config,
+                        int64_t share, bool isReference) {
   // The batch has a size from here on.
   ScheduleStepOptions schedule;
-  schedule.batch = config.training.globalBatch;
+  schedule.batch = share;
   schedule.microBatch = config.training.microBatch;
   manager.addPass(createScheduleStep(schedule));
   DecomposeCompositesOptions decompose;

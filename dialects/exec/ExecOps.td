@@ -77,4 +77,42 @@ def Exec_CopyOp : Exec_Command<"copy"> {
   let assemblyFormat = "$buffers $offsets $strides `bytes` $bytes attr-dict";
 }
 
+def Exec_CollectiveKind : I32EnumAttr<"CollectiveKind", "what devices do together", [
+    I32EnumAttrCase<"all_reduce", 0>, I32EnumAttrCase<"all_gather", 1>, I32EnumAttrCase<"reduce_scatter", 2>]> {
+  let cppNamespace = "::kiln::exec";
+}
+
+/// Pieces are pairs of places, source and target; the whole tensor of piece i is [outers[i], sizes[i], inners[i]]
+/// elements, cut along its middle dimension.
+defvar Exec_Pieces = (ins TypeAttr:$element, StrArrayAttr:$axes, DenseI64ArrayAttr:$outers,
+                      DenseI64ArrayAttr:$sizes, DenseI64ArrayAttr:$inners);
+
+def Exec_CollectiveOp : Exec_Command<"collective"> {
+  let summary = "Starts a collective over the devices that differ only along the axes";
+  let description = [{
+    It runs beside the commands that follow, until `exec.wait` with the same ticket. `bytes` is what all members receive
+    together.
+  }];
+  let arguments = !con((ins Exec_CollectiveKind:$kind, UnitAttr:$is_max), Exec_Pieces, places,
+                       (ins I64Attr:$ticket, I64Attr:$bytes));
+  let assemblyFormat = [{
+    $kind (`max` $is_max^)? $element `over` $axes $buffers $offsets $strides `outers` $outers `sizes` $sizes
+    `inners` $inners `ticket` $ticket `bytes` $bytes attr-dict
+  }];
+}
+
+def Exec_WaitOp : Exec_Op<"wait"> {
+  let summary = "Waits for a collective: then its targets can be read and its sources written";
+  let arguments = (ins I64Attr:$ticket, ArrayAttr:$buffers);
+  let assemblyFormat = "$ticket $buffers attr-dict";
+}
+
+def Exec_SliceOp : Exec_Command<"slice"> {
+  let summary = "Copies the device's own part of a whole tensor; padding is zero";
+  let arguments = !con(Exec_Pieces, places);
+  let assemblyFormat = [{
+    $element `over` $axes $buffers $offsets $strides `outers` $outers `sizes` $sizes `inners` $inners attr-dict
+  }];
+}
+
 #endif // KILN_DIALECTS_EXEC_EXECOPS_TD

@@ -38,6 +38,11 @@ inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 // On a step: the parameters whose gradients are the last of its sums.
 inline constexpr llvm::StringLiteral kGradientsAttribute = "kiln.gradients";
 
+/// Whether devices move data together, or a device takes its own part.
+inline bool isCollective(mlir::Operation *op) {
+  return mlir::isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllSliceOp>(op);
+}
+
 /// Bytes of a tensor with static shape; a truth value takes one.
 int64_t getByteSize(mlir::Type type);
 

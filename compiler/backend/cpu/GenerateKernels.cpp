@@ -174,9 +174,9 @@ static void generateOne(exec::KernelOp kernel, const GenerateOptions &options,
   result = {std::move(*code), std::move(*object), true};
 }
 
-// Kernels are independent of each other: as many threads as workers take the
-// next one from a counter. Results are kept by number, so that the order of
-// finishing does not show in the artifact.
+// Kernels are independent of each other: as many threads as there are cores
+// take the next one from a counter. Results are kept by number, so that the
+// order of finishing does not show in the artifact.
 static std::vector<Result> generateAll(ArrayRef<exec::KernelOp> kernels,
                                        const GenerateOptions &options) {
   std::vector<Result> results(kernels.size());
@@ -186,8 +186,8 @@ static std::vector<Result> generateAll(ArrayRef<exec::KernelOp> kernels,
       generateOne(kernels[index], options, results[index]);
   };
   std::vector<std::thread> threads;
-  for (int64_t extra = 1; extra < std::min<int64_t>(options.workers, 8);
-       ++extra)
+  unsigned cores = std::thread::hardware_concurrency();
+  for (unsigned extra = 1; extra < std::min(cores, 8u); ++extra)
     threads.emplace_back(work);
   work();
   for (std::thread &thread : threads)
@@ -232,30 +232,39 @@ static void addScratch(exec::LaunchOp launch, exec::KernelOp kernel,
   launch.setStrides(strides);
 }
 
-FailureOr<std::string> generateKernels(ModuleOp module,
+FailureOr<std::string> generateKernels(ArrayRef<ModuleOp> modules,
                                        const GenerateOptions &options) {
-  loadLoweringDialects(*module.getContext());
-  SmallVector<exec::KernelOp> kernels(module.getOps<exec::KernelOp>());
-  std::vector<Result> results = generateAll(kernels, options);
+  ModuleOp first = modules.front();
+  loadLoweringDialects(*first.getContext());
+  // A name tells the body, so that one of each name stands for all.
+  SmallVector<exec::KernelOp> kernels;
   llvm::StringMap<unsigned> numbers;
+  for (ModuleOp module : modules)
+    for (auto kernel : module.getOps<exec::KernelOp>())
+      if (numbers.try_emplace(kernel.getSymName(), kernels.size()).second)
+        kernels.push_back(kernel);
+  std::vector<Result> results = generateAll(kernels, options);
   std::vector<std::string> objects;
   for (auto [index, kernel] : llvm::enumerate(kernels)) {
     if (!results[index].isDone)
       return kernel.emitError("could not be compiled");
-    record(kernel, results[index].code, options.workers);
-    numbers[kernel.getSymName()] = index;
     objects.push_back(std::move(results[index].object));
   }
-  SymbolTable symbols(module);
-  unsigned number = 0;
-  module.walk([&](exec::LaunchOp launch) {
-    addScratch(launch, kernels[numbers.lookup(launch.getKernel())], symbols,
-               number++);
-  });
+  for (ModuleOp module : modules) {
+    SymbolTable symbols(module);
+    for (auto kernel : module.getOps<exec::KernelOp>())
+      record(kernel, results[numbers.lookup(kernel.getSymName())].code,
+             options.workers);
+    unsigned number = 0;
+    module.walk([&](exec::LaunchOp launch) {
+      addScratch(launch, symbols.lookup<exec::KernelOp>(launch.getKernel()),
+                 symbols, number++);
+    });
+  }
   std::string error;
   FailureOr<std::string> library = linkObjects(objects, error);
   if (failed(library))
-    return module.emitError(error);
+    return first.emitError(error);
   return library;
 }
 

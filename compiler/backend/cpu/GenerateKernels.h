@@ -12,15 +12,16 @@ namespace kiln::cpu {
 
 struct GenerateOptions {
   CpuTarget target;
-  int64_t workers = 1;
+  int64_t workers = 1;      ///< Of a device; scratch is planned for them.
   bool isReference = false; ///< Plain loops and libm, one op at a time.
 };
 
-/// Generates code for every exec.kernel of the module, records its stages and
-/// scratch, gives each launch a scratch buffer where needed, and returns a
-/// shared object with all stages.
-mlir::FailureOr<std::string> generateKernels(mlir::ModuleOp module,
-                                             const GenerateOptions &options);
+/// Generates code for every exec.kernel of the modules, once for those of the
+/// same name, records its stages and scratch, gives each launch a scratch
+/// buffer where needed, and returns a shared object with all stages.
+mlir::FailureOr<std::string>
+generateKernels(llvm::ArrayRef<mlir::ModuleOp> modules,
+                const GenerateOptions &options);
 
 } // namespace kiln::cpu
 
