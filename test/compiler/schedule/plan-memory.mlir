@@ -58,7 +58,7 @@ module {
   exec.buffer @z activation bytes 64
   exec.program @p batch 1 inputs [] outputs [] {
     exec.phase "one" repeat 1 {
-      exec.clear [@kept] [0] [0] bytes 64
+      exec.wait 0 [@kept]
       exec.copy [@x, @y] [0, 0] [0, 0] bytes 64
     }
     exec.phase "two" repeat 1 {
@@ -81,12 +81,12 @@ module {
   exec.buffer @small activation bytes 64
   exec.program @train batch 1 inputs [] outputs [] {
     exec.phase "step" repeat 1 {
-      exec.clear [@large] [0] [0] bytes 256
+      exec.wait 0 [@large]
     }
   }
   exec.program @evaluate batch 1 inputs [] outputs [] {
     exec.phase "call" repeat 1 {
-      exec.clear [@small] [0] [0] bytes 64
+      exec.wait 0 [@small]
     }
   }
 }

@@ -26,10 +26,16 @@ exec.kernel @negate {
 //  CHECK-SAME: outputs {{\[\[}}"loss", @activation, tensor<f32>]]
 //       CHECK: exec.phase "accumulate" repeat 2
 //       CHECK:   exec.launch @negate [@input.image, @activation] [0, 0] [128, 0] reads 1 "negate" {bytes = 256 : i64, flops = 0 : i64}
+//       CHECK:   exec.collective all_reduce max f32 over ["tensor"] [@activation, @activation] [0, 0] [0, 0] outers [1] sizes [32] inners [1] ticket 3 bytes 256
+//       CHECK:   exec.wait 3 [@activation]
+//       CHECK:   exec.slice f32 over ["data"] [@activation, @variable.weight] [0, 0] [0, 0] outers [1] sizes [4] inners [8]
 //       CHECK:   exec.copy [@activation, @variable.weight] [0, 0] [0, 0] bytes 128
 exec.program @train batch 8 inputs [["image", @input.image, @input.image, tensor<8x8xf32>]] outputs [["loss", @activation, tensor<f32>]] {
   exec.phase "accumulate" repeat 2 {
     exec.launch @negate [@input.image, @activation] [0, 0] [128, 0] reads 1 "negate" {flops = 0 : i64, bytes = 256 : i64}
+    exec.collective all_reduce max f32 over ["tensor"] [@activation, @activation] [0, 0] [0, 0] outers [1] sizes [32] inners [1] ticket 3 bytes 256
+    exec.wait 3 [@activation]
+    exec.slice f32 over ["data"] [@activation, @variable.weight] [0, 0] [0, 0] outers [1] sizes [4] inners [8]
     exec.copy [@activation, @variable.weight] [0, 0] [0, 0] bytes 128
   }
 }

@@ -592,3 +592,25 @@ func.func @attention_of_other_lengths(%packed: tensor<2x4x3x2x4xf32>, %lengths: 
   %a:2 = kiln.attention %packed lengths %lengths scale 0.5 : (tensor<2x4x3x2x4xf32>, tensor<3xi32>) -> (tensor<2x4x2x4xf32>, tensor<2x2x4xf32>)
   return
 }
+
+// -----
+
+module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
+  // expected-error @below {{has a part of type 'tensor<2xf32>' of a tensor 'tensor<8xf32>'; wanted 'tensor<3xf32>'}}
+  kiln.variable @w : tensor<2xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>]>, whole = tensor<8xf32>}
+}
+
+// -----
+
+module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
+  // expected-error @below {{twice over one axis: parts would be missing}}
+  kiln.variable @w : tensor<4x4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>, #kiln.cut<["data"]>]>, whole = tensor<8x8xf32>}
+}
+
+// -----
+
+func.func @f(%x: tensor<4xf32>) {
+  // expected-error @below {{goes over axes ["tensor"]; wanted axes of the module's kiln.mesh}}
+  %y = kiln.all_reduce sum %x over ["tensor"] : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}

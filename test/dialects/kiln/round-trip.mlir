@@ -189,3 +189,26 @@ func.func @samples(%x: tensor<?x4x8xf32>, %scale: tensor<8xf32>, %packed: tensor
   %a:2 = kiln.attention %packed lengths %numbers scale 0.5 : (tensor<?x4x3x2x4xf32>, tensor<?xi32>) -> (tensor<?x4x2x4xf32>, tensor<?x2x4xf32>)
   return
 }
+
+// CHECK-LABEL: module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [4, 2]>}
+module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [4, 2]>} {
+  // Three blocks of five units of 2 over 2 devices are three units of each block, the last of them padding on one.
+  // CHECK: kiln.variable @packed : tensor<8x18xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"] blocks 3 unit 2>]>, whole = tensor<8x30xf32>}
+  kiln.variable @packed : tensor<8x18xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"] blocks 3 unit 2>]>, whole = tensor<8x30xf32>}
+  // CHECK: kiln.variable @moment : tensor<36xf32> moment zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"] blocks 3 unit 2>] flat ["data"]>, whole = tensor<8x30xf32>}
+  kiln.variable @moment : tensor<36xf32> moment zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"] blocks 3 unit 2>] flat ["data"]>, whole = tensor<8x30xf32>}
+  // CHECK-LABEL: func.func @collectives(
+  func.func @collectives(%x: tensor<?x7x8xf32>, %s: tensor<f32>) {
+    // CHECK: kiln.all_reduce sum %{{.*}}, %{{.*}} over ["data", "tensor"] : (tensor<?x7x8xf32>, tensor<f32>) -> (tensor<?x7x8xf32>, tensor<f32>)
+    %r:2 = kiln.all_reduce sum %x, %s over ["data", "tensor"] : (tensor<?x7x8xf32>, tensor<f32>) -> (tensor<?x7x8xf32>, tensor<f32>)
+    // CHECK: kiln.all_reduce max %{{.*}} over ["tensor"]
+    %m = kiln.all_reduce max %x over ["tensor"] : (tensor<?x7x8xf32>) -> tensor<?x7x8xf32>
+    // CHECK: kiln.reduce_scatter %{{.*}} over ["tensor"] along [1] blocks [1] units [1] : (tensor<?x7x8xf32>) -> tensor<?x4x8xf32>
+    %p = kiln.reduce_scatter %x over ["tensor"] along [1] blocks [1] units [1] : (tensor<?x7x8xf32>) -> tensor<?x4x8xf32>
+    // CHECK: kiln.all_gather %{{.*}} over ["tensor"] along [1] blocks [1] units [1] : (tensor<?x4x8xf32>) -> tensor<?x7x8xf32>
+    %g = kiln.all_gather %p over ["tensor"] along [1] blocks [1] units [1] : (tensor<?x4x8xf32>) -> tensor<?x7x8xf32>
+    // CHECK: kiln.all_slice %{{.*}} over ["data"] along [2] blocks [2] units [1] : (tensor<?x7x8xf32>) -> tensor<?x7x2xf32>
+    %o = kiln.all_slice %x over ["data"] along [2] blocks [2] units [1] : (tensor<?x7x8xf32>) -> tensor<?x7x2xf32>
+    return
+  }
+}
