@@ -458,10 +458,10 @@ func.func @attention_with_other_results(%packed: tensor<1x4x3x2x8xf32>) {
 
 // -----
 
-// Truth values and integers have no gradient and no fractions: arithmetic is on floats.
-func.func @add_of_integers(%x: tensor<4xi32>) {
-  // expected-error @+1 {{'kiln.add' op operand #0 must be ranked tensor of 32-bit float or 64-bit float or bfloat16 type values, but got 'tensor<4xi32>'}}
-  %0 = kiln.add %x, %x : tensor<4xi32>
+// Integers have no fractions: they are added and multiplied, not divided.
+func.func @quotient_of_integers(%x: tensor<4xi32>) {
+  // expected-error @+1 {{'kiln.div' op operand #0 must be ranked tensor of 32-bit float or 64-bit float or bfloat16 type values, but got 'tensor<4xi32>'}}
+  %0 = kiln.div %x, %x : tensor<4xi32>
   return
 }
 
