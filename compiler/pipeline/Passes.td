@@ -64,12 +64,15 @@ def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
   let summary = "Give the batch its size and turn steps and functions into programs of phases";
   let description = [{
     The micro-batches of a step run in a phase that repeats; a smaller last one is a phase of its own. If one
-    micro-batch holds the whole batch, the step is a single phase.
+    micro-batch holds the whole batch, the step is a single phase. A replica that has fewer micro-batches than another
+    takes part in what devices do together in the others, with terms of zero.
   }];
   let dependentDialects = ["::kiln::KilnDialect"];
   let options = [
     Option<"batch", "batch", "int64_t", "1", "samples in one step">,
     Option<"microBatch", "micro-batch", "int64_t", "0", "samples at once; 0 is the whole batch">,
+    Option<"microBatches", "micro-batches", "int64_t", "0",
+           "micro-batches of the replica that has most; 0 is as many as the batch has">,
   ];
 }
 

@@ -63,6 +63,9 @@ void buildImagePipeline(OpPassManager &manager, const Config &config,
   // The batch has a size from here on.
   ScheduleStepOptions schedule;
   schedule.batch = share;
+  for (int64_t other : config.shares())
+    schedule.microBatches =
+        std::max(schedule.microBatches, config.training.accumulation(other));
   schedule.microBatch = config.training.microBatch;
   manager.addPass(createScheduleStep(schedule));
   DecomposeCompositesOptions decompose;

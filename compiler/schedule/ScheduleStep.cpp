@@ -42,6 +42,42 @@ static SmallVector<Value> inlineBlock(Block &from, OpBuilder &builder,
   return yielded;
 }
 
+// The collectives over replicas of a micro-batch, at the builder's place, for
+// a replica that has no samples left: what comes of samples is zero. Returns
+// what it adds to each sum, or null.
+static SmallVector<Value> inlineIdle(Block &from, OpBuilder &builder) {
+  IRMapping mapping;
+  // What a replica has whether or not it has samples.
+  auto find = [&](auto &find, Value value) -> Value {
+    if (Value known = mapping.lookupOrNull(value))
+      return known;
+    Operation *op = value.getDefiningOp();
+    if (isa_and_nonnull<ReadOp>(op))
+      return builder.clone(*op, mapping)->getResult(0);
+    if (isa_and_nonnull<ReshapeOp>(op))
+      if (Value source = find(find, op->getOperand(0))) {
+        mapping.map(op->getOperand(0), source);
+        return builder.clone(*op, mapping)->getResult(0);
+      }
+    return Value();
+  };
+  for (Operation &op : from) {
+    auto axes = op.getAttrOfType<ArrayAttr>("axes");
+    if (!isCollective(&op) || isa<AllSliceOp>(op) ||
+        !llvm::is_contained(axes, builder.getStringAttr("data")))
+      continue;
+    for (Value operand : op.getOperands())
+      if (!find(find, operand))
+        mapping.map(operand,
+                    Composer(builder, op.getLoc()).zeros(tensorType(operand)));
+    builder.clone(op, mapping);
+  }
+  SmallVector<Value> yielded;
+  for (Value value : from.getTerminator()->getOperands())
+    yielded.push_back(find(find, value));
+  return yielded;
+}
+
 namespace {
 
 struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
@@ -74,11 +110,18 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
                            : std::min<int64_t>(microBatch, batch);
   }
 
+  int64_t countMicroBatches() const {
+    return std::max<int64_t>(microBatches,
+                             llvm::divideCeil(batch, getMicroBatch()));
+  }
+
   void schedule(StepOp step);
   LogicalResult schedule(func::FuncOp function);
   LogicalResult scheduleEvaluation(func::FuncOp function);
   void scheduleWhole(StepOp step, ProgramOp program);
   void scheduleAccumulation(StepOp step, ProgramOp program, int64_t micro);
+  void addIdle(StepOp step, ProgramOp program, ArrayRef<VariableOp> sums,
+               int64_t repeat);
 };
 
 } // namespace
@@ -188,6 +231,7 @@ void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program,
   addMicroBatches("accumulate", whole, 0, micro);
   if (rest)
     addMicroBatches("accumulate_rest", 1, whole * micro, rest);
+  addIdle(step, program, sums, countMicroBatches() - whole - (rest != 0));
 
   IRMapping updateMapping;
   Block &update = addPhase(program, step, "update", 1, 0, batch,
@@ -201,13 +245,37 @@ void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program,
       inlineBlock(step.getUpdate().front(), updates, updateMapping, batch));
 }
 
+// Nothing if a micro-batch needs no other replica.
+void ScheduleStepPass::addIdle(StepOp step, ProgramOp program,
+                               ArrayRef<VariableOp> sums, int64_t repeat) {
+  if (repeat == 0)
+    return;
+  OpBuilder phases = OpBuilder::atBlockEnd(&program.getBody().front());
+  Location loc = step.getLoc();
+  auto phase = PhaseOp::create(phases, loc, "idle", repeat, 0, batch,
+                               phases.getStrArrayAttr({}));
+  OpBuilder builder = OpBuilder::atBlockEnd(&phase.getBody().emplaceBlock());
+  SmallVector<Value> terms =
+      inlineIdle(step.getAccumulate().front(), builder);
+  for (auto [sum, term] : llvm::zip_equal(sums, terms))
+    if (VariableOp variable = sum; term) {
+      Value old = ReadOp::create(builder, loc, variable.getTensorType(),
+                                 variable.getSymName());
+      AssignOp::create(builder, loc, variable.getSymName(),
+                       Composer(builder, loc).add(old, term));
+    }
+  if (phase.getBody().front().empty())
+    return phase.erase();
+  YieldOp::create(builder, loc, ValueRange());
+}
+
 void ScheduleStepPass::schedule(StepOp step) {
   OpBuilder builder(step);
   auto program =
       ProgramOp::create(builder, step.getLoc(), step.getSymName(), batch);
   program.getBody().emplaceBlock();
   int64_t micro = getMicroBatch();
-  if (micro == batch)
+  if (countMicroBatches() == 1)
     scheduleWhole(step, program);
   else
     scheduleAccumulation(step, program, micro);

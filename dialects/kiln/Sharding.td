@@ -45,7 +45,9 @@ def Kiln_Combine : I32EnumAttr<"Combine", "how devices' terms are combined", [
   let cppNamespace = "::kiln";
 }
 
-class Kiln_CollectiveOp<string mnemonic, dag more> : Kiln_Op<mnemonic, [Pure]> {
+// Others wait for a device's part in a collective, so that it is never dead.
+class Kiln_CollectiveOp<string mnemonic, dag more, Trait effects = MemoryEffects<[MemWrite]>>
+    : Kiln_Op<mnemonic, [effects]> {
   let arguments = !con((ins Variadic<Kiln_Tensor>:$operands, StrArrayAttr:$axes), more);
   let results = (outs Variadic<Kiln_Tensor>:$results);
 }
@@ -59,7 +61,8 @@ def Kiln_AllReduceOp : Kiln_CollectiveOp<"all_reduce", (ins Kiln_Combine:$combin
 // Operand i is cut along dimension i of `dimensions`, in `blocks` i blocks and in multiples of `units` i.
 defvar Kiln_Cuts = (ins DenseI64ArrayAttr:$dimensions, DenseI64ArrayAttr:$blocks, DenseI64ArrayAttr:$units);
 
-class Kiln_CutCollectiveOp<string mnemonic> : Kiln_CollectiveOp<mnemonic, Kiln_Cuts> {
+class Kiln_CutCollectiveOp<string mnemonic, Trait effects = MemoryEffects<[MemWrite]>>
+    : Kiln_CollectiveOp<mnemonic, Kiln_Cuts, effects> {
   let assemblyFormat = [{
     $operands `over` $axes `along` $dimensions `blocks` $blocks `units` $units
     `:` functional-type($operands, $results) attr-dict
@@ -73,7 +76,7 @@ def Kiln_AllGatherOp : Kiln_CutCollectiveOp<"all_gather"> {
 def Kiln_ReduceScatterOp : Kiln_CutCollectiveOp<"reduce_scatter"> {
   let summary = "The device's own part of the sum over the devices along the axes; padding is zero";
 }
-def Kiln_AllSliceOp : Kiln_CutCollectiveOp<"all_slice"> {
+def Kiln_AllSliceOp : Kiln_CutCollectiveOp<"all_slice", Pure> {
   let summary = "The device's own part of what all have; nothing is sent, padding is zero";
 }
 
