@@ -109,18 +109,23 @@ static Status compileVerified(ModuleOp module, const Config &config,
   if (failed(step.run(module)))
     return failPass();
   dump(module, options.dumpFolder, "2-step");
-  // Replicas with the same share of the batch run the same image.
+  if (options.changeStep)
+    options.changeStep(module);
+  // Replicas with the same share of the batch run the same image; that of the
+  // first is made in place.
   Images images;
+  SmallVector<OwningOpRef<ModuleOp>> copies;
+  for (int64_t share : config.shares())
+    if (images.empty())
+      images[share] = module;
+    else if (!images.contains(share))
+      images[share] = *copies.emplace_back(module.clone());
   SmallVector<ModuleOp> modules;
-  for (int64_t share : config.shares()) {
-    OwningOpRef<ModuleOp> &image = images[share];
-    if (image)
-      continue;
-    image = module.clone();
-    modules.push_back(*image);
+  for (auto [share, image] : images) {
+    modules.push_back(image);
     PassManager manager(module.getContext());
     buildImagePipeline(manager, config, share, options.isReference);
-    if (failed(manager.run(*image)))
+    if (failed(manager.run(image)))
       return failPass();
   }
   dump(modules.front(), options.dumpFolder, "3-exec");

@@ -7,6 +7,7 @@
 
 #include "mlir/IR/BuiltinOps.h"
 
+#include <functional>
 #include <string>
 
 namespace kiln {
@@ -16,6 +17,9 @@ struct CompileOptions {
   bool isReference = false;
   /// Existing folder for the IR after each stage; empty for none.
   std::string dumpFolder;
+  /// Sees the step of a device before it becomes an image; for tests that show
+  /// that a wrong plan is noticed.
+  std::function<void(mlir::ModuleOp)> changeStep;
 };
 
 /// A context with every dialect that a module may contain in any stage.
@@ -25,8 +29,9 @@ struct CompileContext {
 };
 
 /// Compiles kiln text as a frontend makes it and writes the artifact. The
-/// module is changed in place: after success it is the planned exec program,
-/// kernels included, which is how tests see what the runtime will run.
+/// module is changed in place: after success it is the planned exec program of
+/// the first device, kernels included, which is how tests see what the runtime
+/// will run.
 /// Diagnostics are the message of the status, one per line as `file:line:col:
 /// error: ...`.
 Status compileModule(mlir::ModuleOp module, const Config &config,

@@ -74,7 +74,7 @@ private:
 /// Fills the index table by table.
 class IndexWriter {
 public:
-  IndexWriter(Images &images, const Config &config,
+  IndexWriter(const Images &images, const Config &config,
               const cpu::CpuTarget &target)
       : images(images), config(config), target(target) {}
 
@@ -85,7 +85,7 @@ private:
   void addSettings();
   void addPublicNames();
 
-  Images &images;
+  const Images &images;
   const Config &config;
   const cpu::CpuTarget &target;
   artifact::IndexT index;
@@ -398,7 +398,7 @@ std::unique_ptr<artifact::ImageT> ImageWriter::write() {
 
 // Devices of a replica have the same image and the same samples.
 void IndexWriter::addDevices() {
-  Mesh mesh = getMesh(*images.front().second);
+  Mesh mesh = getMesh(ModuleOp(images.front().second));
   for (auto [name, size] : llvm::zip_equal(mesh.names, mesh.sizes)) {
     auto axis = std::make_unique<artifact::MeshAxisT>();
     axis->name = name;
@@ -407,7 +407,7 @@ void IndexWriter::addDevices() {
   }
   llvm::StringMap<unsigned> kernelNumbers;
   for (auto &[share, module] : images)
-    index.images.push_back(ImageWriter(*module, index, kernelNumbers).write());
+    index.images.push_back(ImageWriter(module, index, kernelNumbers).write());
   uint64_t first = 0;
   for (int64_t share : config.shares()) {
     for (int64_t place = 0; place < config.devices.mesh.tensor; ++place) {
@@ -430,7 +430,7 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
   return builder.Release();
 }
 
-Status writeArtifact(Images &images, const std::string &kernels,
+Status writeArtifact(const Images &images, const std::string &kernels,
                      const Config &config, const cpu::CpuTarget &target,
                      const std::string &path) {
   flatbuffers::DetachedBuffer bytes =

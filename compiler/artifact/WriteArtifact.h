@@ -7,7 +7,6 @@
 #include "runtime/Status.h"
 
 #include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/OwningOpRef.h"
 #include "llvm/ADT/MapVector.h"
 
 #include <string>
@@ -15,10 +14,10 @@
 namespace kiln {
 
 /// One planned exec module for every share of the batch that a replica has.
-using Images = llvm::MapVector<int64_t, mlir::OwningOpRef<mlir::ModuleOp>>;
+using Images = llvm::MapVector<int64_t, mlir::ModuleOp>;
 
 /// Writes planned exec modules, their kernels and the config as one .kiln file.
-Status writeArtifact(Images &images, const std::string &kernels,
+Status writeArtifact(const Images &images, const std::string &kernels,
                      const Config &config, const cpu::CpuTarget &target,
                      const std::string &path);
 
