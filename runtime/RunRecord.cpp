@@ -49,11 +49,18 @@ Status RunRecord::begin(Manifest position) {
   position_.configHash = sha256(index.config()->string_view());
   position_.publicNames = publicNamesOf(index);
   Expected<std::optional<Checkpoint>> checkpoint = agreeOnCheckpoint();
-  if (!checkpoint.ok())
-    return checkpoint.status();
-  Status status = *checkpoint ? resume(**checkpoint) : startFresh();
-  if (!status.ok() || !folder_)
+  Status status = checkpoint.status();
+  if (status.ok())
+    status = *checkpoint ? resume(**checkpoint) : startFresh();
+  if (status = session_.agree(status); !status.ok())
     return status;
+  // All must know whether this state is to be saved.
+  std::string saved =
+      session_.share(savedStep_ ? std::to_string(*savedStep_) : "");
+  if (!saved.empty())
+    savedStep_ = std::stoull(saved);
+  if (!folder_)
+    return Status();
   if (Status opened = metrics_.open(folder_->metrics(), position_.step);
       !opened.ok())
     warn(opened.message() + "; no metrics are kept");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/Session.h"
 #include "runtime/TrainingLoop.h"
+#include "runtime/artifact/Sha256.h"
 #include "runtime/random/Initialise.h"
 
 #include <algorithm>
@@ -43,6 +44,38 @@ void printWarning(const std::string &message) {
   std::fprintf(stderr, "kiln: warning: %s\n", message.c_str());
 }
 
+/// Before the first collective: processes with different programs would wait
+/// for each other, or worse.
+static Status compareArtifacts(const Expected<Artifact> &artifact,
+                               World &world) {
+  // In this order: what differs first is said.
+  const char *names[] = {"error", "config", "plan", "artifact"};
+  std::string facts[std::size(names)];
+  if (artifact.ok()) {
+    Sha256 hash;
+    for (const Section &section : artifact->sections())
+      hash.add(section.bytes);
+    facts[1] = sha256(artifact->index().config()->string_view());
+    facts[2] = std::to_string(Mesh(artifact->index()).devices()) +
+               " devices in " + std::to_string(world.size()) + " processes";
+    facts[3] = printDigest(hash.finish());
+  } else {
+    facts[0] = artifact.status().message();
+  }
+  for (size_t i = 0; i < std::size(names); ++i) {
+    std::vector<std::string> all = world.gather(facts[i]);
+    for (size_t rank = 0; rank < all.size(); ++rank)
+      if (i == 0 ? !all[rank].empty() : all[rank] != all[0])
+        return Status(Code::inputRejected,
+                      "rank " + std::to_string(rank) +
+                          (i == 0 ? ": " + all[rank]
+                                  : std::string(" has another ") + names[i] +
+                                        " (" + all[rank] + ") than rank 0 (" +
+                                        all[0] + ")"));
+  }
+  return Status();
+}
+
 Session::Session(Artifact artifact, cpu::KernelLibrary library,
                  CollectiveSettings settings, World *world)
     : artifact_(std::make_unique<Artifact>(std::move(artifact))),
@@ -60,6 +93,10 @@ Session::Session(Artifact artifact, cpu::KernelLibrary library,
 Expected<Session> Session::load(const std::string &path,
                                 const SessionOptions &options) {
   Expected<Artifact> artifact = Artifact::load(path);
+  if (options.world)
+    if (Status status = compareArtifacts(artifact, *options.world);
+        !status.ok())
+      return status;
   if (!artifact.ok())
     return artifact.status();
   return fromArtifact(std::move(*artifact), options);
@@ -155,11 +192,14 @@ Status Session::reserve() {
     return Status();
   auto groups = std::make_unique<Groups>(
       index(), firstDevice_, static_cast<uint32_t>(devices_.size()), world_);
+  Status status;
   for (const std::unique_ptr<cpu::Device> &device : devices_)
-    if (Status status = device->reserve(*groups, settings_); !status.ok())
-      return status;
-  groups_ = std::move(groups);
-  return Status();
+    if (status.ok())
+      status = device->reserve(*groups, settings_);
+  status = agree(status);
+  if (status.ok())
+    groups_ = std::move(groups);
+  return status;
 }
 
 Status Session::requireMemory() const {

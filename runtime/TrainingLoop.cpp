@@ -24,7 +24,7 @@ void noteSignal(int signal) {
 }
 
 /// While it lives the first SIGINT or SIGTERM is noted, and a second one of the
-/// same kind ends the process.
+/// same kind ends the process. SIGUSR1 is what mpirun passes on.
 class SignalWatch {
 public:
   SignalWatch() {
@@ -34,15 +34,17 @@ public:
     action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
     ::sigaction(SIGINT, &action, &interrupt_);
     ::sigaction(SIGTERM, &action, &terminate_);
+    ::sigaction(SIGUSR1, &action, &passedOn_);
   }
   ~SignalWatch() {
     ::sigaction(SIGINT, &interrupt_, nullptr);
     ::sigaction(SIGTERM, &terminate_, nullptr);
+    ::sigaction(SIGUSR1, &passedOn_, nullptr);
   }
   SignalWatch(const SignalWatch &) = delete;
 
 private:
-  struct sigaction interrupt_, terminate_;
+  struct sigaction interrupt_, terminate_, passedOn_;
 };
 
 double secondsBetween(std::chrono::steady_clock::time_point begin,
@@ -87,9 +89,13 @@ Status TrainingLoop::prepare() {
   for (Status (TrainingLoop::*part)() :
        {&TrainingLoop::findOutputs, &TrainingLoop::openData,
         &TrainingLoop::countSteps, &TrainingLoop::openEvaluation,
-        &TrainingLoop::beginRun})
+        &TrainingLoop::beginRun, &TrainingLoop::openLosses})
     if (Status status = session_.agree((this->*part)()); !status.ok())
       return status;
+  return Status();
+}
+
+Status TrainingLoop::openLosses() {
   if (options_.lossesPath.empty())
     return Status();
   lossesFile_ = ::open(options_.lossesPath.c_str(),

@@ -36,6 +36,7 @@ private:
   uint64_t seed() const;
   Status openEvaluation();
   Status beginRun();
+  Status openLosses();
   bool isStopped();
   void runStep();
   void endStep();

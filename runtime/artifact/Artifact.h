@@ -21,6 +21,9 @@ public:
   std::span<const std::byte> kernels() const {
     return container_.find(kernelsSectionName);
   }
+  const std::vector<Section> &sections() const {
+    return container_.sections();
+  }
   const std::string &origin() const { return container_.origin(); }
 
   /// What devices of one share of the batch run. All images have the same

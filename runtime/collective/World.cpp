@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/collective/World.h"
+#include "runtime/collective/Group.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
+#include <sys/prctl.h>
 
 namespace kiln {
 
@@ -36,8 +39,14 @@ Expected<std::unique_ptr<World>> World::open() {
       reinterpret_cast<OpenWorldFunction *>(::dlsym(library, openWorldSymbol));
   if (!open)
     return Status(Code::failed, path + ": " + ::dlerror());
+  Expected<CollectiveSettings> settings = CollectiveSettings::fromEnvironment();
+  if (!settings.ok())
+    return settings.status();
+  // mpirun is the parent on this machine. If it is killed outright, nothing
+  // else would end its ranks.
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::string error;
-  std::unique_ptr<World> world(open(error));
+  std::unique_ptr<World> world(open(settings->limit, error));
   if (!world)
     return Status(Code::failed, error);
   return world;

@@ -41,7 +41,8 @@ public:
 /// The library that knows MPI: where it is, or empty if it was not built; and
 /// its one function, which returns null and an error, or the world.
 std::string findMpiLibrary();
-using OpenWorldFunction = World *(std::string &error);
+using OpenWorldFunction = World *(std::chrono::seconds limit,
+                                  std::string &error);
 constexpr const char *openWorldSymbol = "kilnOpenMpiWorld";
 
 } // namespace kiln

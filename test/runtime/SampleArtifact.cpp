@@ -294,6 +294,10 @@ void sample_update(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   loss[0] = lacks * lacks;
   weight[0] += 0.25f * lacks;
 }
+void sample_follow(void *const *b, int64_t begin, int64_t end, int64_t worker) {
+  const float *sum = b[0]; float *table = b[1];
+  for (int64_t i = begin; i < end; ++i) table[i] += 1e-6f * sum[0] * (table[i] - 1);
+}
 void sample_evaluate(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   const int32_t *labels = b[0]; float *outputs = b[1];
   float total = 0, count = 0, correct = 0;
@@ -343,6 +347,51 @@ IndexT sampleTraining(const std::string &dataPath, uint64_t globalBatch,
   index.training->steps = 10;
   index.training->seed = 7;
   index.training->log_every = 5;
+  return index;
+}
+
+IndexT shardedTraining(const std::string &dataPath, uint32_t replicas) {
+  constexpr uint64_t samples = 4, sequence = 8,
+                     inputBytes = samples * sequence * 4;
+  IndexT index = sampleTraining(dataPath, samples, sequence);
+  index.training->global_batch = samples * replicas;
+  setMesh(index, {{"data", replicas}});
+  for (uint32_t i = 0; i < replicas; ++i)
+    index.devices[i]->first_sample = i * samples;
+  uint64_t part = (15 + replicas - 1) / replicas;
+  addVariable(index, "table", ElementType::f32, {5, 3}, 512, InitKind::normal,
+              0, 1);
+  VariableT &table = *image(index).variables.back();
+  table.bytes = 4 * part;
+  table.flat = std::make_unique<SplitT>();
+  table.flat->axes = {0};
+  for (auto &variable : image(index).variables)
+    variable->role = "parameter";
+  image(index).programs.clear();
+  index.kernels.clear();
+  uint32_t sum =
+      addKernel(index, {{"sample_partial", samples}, {"sample_total", 1}});
+  uint32_t update = addKernel(index, {{"sample_update", 1}});
+  uint32_t follow = addKernel(index, {{"sample_follow", part}});
+  ProgramT &train = addProgram(index, "train");
+  addInput(train, "tokens", ElementType::i32, samples, {sequence}, 4096,
+           4096 + inputBytes);
+  addInput(train, "labels", ElementType::i32, samples, {sequence},
+           4096 + 2 * inputBytes, 4096 + 3 * inputBytes);
+  addOutput(train, "loss", ElementType::f32, {}, 64);
+  addCopy(train, Place(128, 0), Place(192, 0), 4); // Zero.
+  addLaunch(train, sum,
+            {Place(4096 + 2 * inputBytes, 0), Place(256, 0), Place(128, 0)});
+  addCollective(train, CollectiveKind::all_reduce, {0},
+                {Piece(Place(128, 0), Place(384, 0), 1, 1, 1)}, 0,
+                8 * (replicas - 1));
+  train.phases.back()->commands.back()->label = "all_reduce data labels";
+  addWait(train, 0);
+  addLaunch(train, update, {Place(384, 0), Place(0, 0), Place(64, 0)});
+  addLaunch(train, follow, {Place(384, 0), Place(512, 0)});
+  index.checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.checkpoint->every = 5;
+  index.checkpoint->keep = 3;
   return index;
 }
 

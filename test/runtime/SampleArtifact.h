@@ -119,6 +119,12 @@ void addEvaluation(artifact::IndexT &index, const std::string &path,
 artifact::IndexT sampleTraining(const std::string &dataPath,
                                 uint64_t globalBatch, uint64_t sequence);
 
+/// The same on `replicas` devices, each with 4 samples of the batch and its
+/// part of a variable `table` of 5 x 3, which follows the sum of all labels.
+/// There are checkpoints, and the first replica reports.
+artifact::IndexT shardedTraining(const std::string &dataPath,
+                                 uint32_t replicas);
+
 } // namespace kiln::test
 
 #endif // KILN_TEST_RUNTIME_SAMPLEARTIFACT_H

@@ -31,6 +31,8 @@ struct RunOptions {
   std::string runFolder; // Empty: nothing is kept of the run.
   std::string resume = "auto";
   std::optional<uint64_t> steps;
+  std::string trace;      // File; empty: none.
+  uint32_t processes = 0; // To start; 0: the one that is there.
   bool isProfiled = false;
   /// What the profile compares with; measured where not given.
   std::optional<double> peakGflops, peakGbs;
@@ -50,8 +52,10 @@ int runDoctorCommand();
 int runHelpCommand(const std::string &topic);
 
 /// Nothing, with a message and an exit code, if the artifact cannot be run.
+/// The world may be null.
 std::optional<Session> loadSession(const std::string &artifact,
-                                   const RunOptions &options, int &code);
+                                   const RunOptions &options, World *world,
+                                   int &code);
 
 /// Whether a path is the folder of a checkpoint.
 bool isCheckpoint(const std::string &path);

@@ -5,6 +5,7 @@
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/Commands.h"
 #include "tools/kiln/CompilerProcess.h"
+#include "tools/kiln/Ranks.h"
 
 #include <chrono>
 #include <cstdio>
@@ -196,8 +197,9 @@ int runCompileCommand(const CompileOptions &options) {
   return 0;
 }
 
-/// The session for a config. The artifact does not outlive this function: its
-/// bytes are in memory, so that nothing is left behind when training is killed.
+/// The session for a config, or none if it is run by other processes. The
+/// artifact does not outlive this function: its bytes are in memory, so that
+/// nothing is left behind when training is killed.
 static std::optional<Session> compileAndLoad(Compilation &compilation,
                                              const RunOptions &run, int &code) {
   SignalGuard guard; // Before there is anything to leave behind.
@@ -217,7 +219,12 @@ static std::optional<Session> compileAndLoad(Compilation &compilation,
   }
   if ((code = compilation.report(artifact)))
     return std::nullopt;
-  std::optional<Session> session = loadSession(artifact, run, code);
+  if (run.processes != 0) {
+    code = runRanks(artifact, run);
+    return std::nullopt;
+  }
+  std::optional<Session> session =
+      loadSession(artifact, run, /*world=*/nullptr, code);
   if (int signal = SignalGuard::received()) {
     code = 128 + signal;
     return std::nullopt;

@@ -84,6 +84,14 @@ void checkCache() {
               " entries");
 }
 
+void checkMpi() {
+  std::string library = findMpiLibrary();
+  print(library.empty() ? "warn" : "ok", "mpi",
+        library.empty() ? "none: this kiln was built without Open MPI, so it "
+                          "runs in one process"
+                        : library);
+}
+
 void checkDisk() {
   struct statvfs status;
   std::error_code error;
@@ -108,6 +116,7 @@ int runDoctorCommand() {
   checkProcessor();
   print("ok", "memory", availableMemory());
   bool isGood = checkCompiler();
+  checkMpi();
   checkCache();
   checkDisk();
   return isGood ? 0 : 1;

@@ -24,6 +24,7 @@ Examples:
   kiln train models/configs/tiny.yaml training.steps=50 devices.threads=1
   kiln compile models/configs/minigpt.yaml -o m.kiln
   kiln run m.kiln --steps 10 --profile
+  kiln run -n 4 m.kiln
 
 kiln VERB --help lists the options of a verb; kiln --version prints the version.
 )";
@@ -33,6 +34,9 @@ static const char environmentHelp[] =
     R"(KILN_CACHE_DIR          folder of compiled artifacts
 XDG_CACHE_HOME          else they are in $XDG_CACHE_HOME/kiln, or ~/.cache/kiln
 KILN_COMPILER_LIBRARY   path of libKilnCompiler.so, if not beside the command
+KILN_COLLECTIVE_TIMEOUT seconds after which a device or process that does not
+                        come to a collective is given up, 300
+KILN_FAULT              for tests: link:delay_us=N makes links slower
 TMPDIR                  where `kiln train` compiles to
 )";
 
@@ -42,6 +46,8 @@ static const char exitCodeHelp[] = R"( 0  done
  3  no plan fits
  4  input rejected: artifact, checkpoint, weights, model or data
  5  I/O: disk full, file not writable
+ 6  a rank was lost, under `kiln run -n`
+ 7  a collective timed out; the device or rank that did not come is named
  8  loss or gradient not finite; a report is in the run folder
 70  internal compiler error; a reproducer is in crash/
 75  stopped by a signal with a checkpoint written

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/Session.h"
-#include "tools/kiln/Commands.h"
+#include "tools/kiln/Ranks.h"
 #include "tools/kiln/Roofline.h"
 
 #include <algorithm>
@@ -89,7 +89,11 @@ Expected<Roofline> findRoofline(const RunOptions &options, unsigned workers) {
   return roofline;
 }
 
-int fail(const Status &status) {
+/// What all processes agreed on is said by the first; the exit code of another
+/// would make mpirun end the first before it has spoken.
+int fail(const Status &status, const World *world = nullptr) {
+  if (world && world->rank() != 0)
+    return 0;
   printError(status.message());
   return status.exitCode();
 }
@@ -97,25 +101,35 @@ int fail(const Status &status) {
 } // namespace
 
 std::optional<Session> loadSession(const std::string &artifact,
-                                   const RunOptions &options, int &code) {
+                                   const RunOptions &options, World *world,
+                                   int &code) {
   SessionOptions sessionOptions;
   sessionOptions.isProfiled = options.isProfiled;
+  sessionOptions.tracePath = options.trace;
+  sessionOptions.world = world;
   Expected<Session> session = Session::load(artifact, sessionOptions);
   if (!session.ok()) {
-    code = fail(session.status());
+    code = fail(session.status(), world);
     return std::nullopt;
   }
   if (!session->index().training()) {
     code = fail(
-        Status(Code::inputRejected, artifact + ": holds no training program"));
+        Status(Code::inputRejected, artifact + ": holds no training program"),
+        world);
     return std::nullopt;
   }
   return std::move(*session);
 }
 
 int runRunCommand(const RunOptions &options) {
+  if (options.processes != 0)
+    return runRanks(options.artifact, options);
+  Expected<std::unique_ptr<World>> world = World::open();
+  if (!world.ok())
+    return fail(world.status());
   int code = 0;
-  std::optional<Session> session = loadSession(options.artifact, options, code);
+  std::optional<Session> session =
+      loadSession(options.artifact, options, world->get(), code);
   return session ? runSession(*session, options) : code;
 }
 
@@ -126,7 +140,7 @@ int runSession(Session &session, const RunOptions &options) {
   if (!roofline.ok())
     return fail(roofline.status());
   if (Status status = session.reserve(); !status.ok())
-    return fail(status);
+    return fail(status, session.world());
 
   TrainOptions train;
   train.steps = options.steps;
@@ -135,19 +149,24 @@ int runSession(Session &session, const RunOptions &options) {
   train.resume = options.resume;
   train.isInitialising = true;
   train.progressFile = ::isatty(STDERR_FILENO) ? STDERR_FILENO : -1;
+  bool isFirst = session.rank() == 0;
+  if (!isFirst) { // It logs and saves for all.
+    train.lossesPath = train.runFolder = "";
+    train.logFile = train.progressFile = -1;
+  }
   TrainReport report;
   fflush(stdout);
   Status status = session.train(train, &report);
   uint64_t steps = report.steps - report.firstStep;
-  if (steps > 0)
+  if (steps > 0 && isFirst)
     printf("Trained %llu steps in %.2f s, %.2f samples/sec, last loss %.6g\n",
            static_cast<unsigned long long>(steps), report.seconds,
            double(report.samples) / std::max(report.seconds, 1e-9),
            report.loss);
-  if (options.isProfiled)
+  if (options.isProfiled && isFirst)
     printProfile(session, steps, *roofline);
   fflush(stdout);
-  return status.ok() ? 0 : fail(status);
+  return status.ok() ? 0 : fail(status, session.world());
 }
 
 } // namespace kiln

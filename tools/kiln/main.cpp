@@ -89,6 +89,11 @@ private:
                      "memory bandwidth that the profile compares with; else "
                      "measured")
         ->check(CLI::PositiveNumber);
+    verb->add_option("-n,--processes", runOptions.processes,
+                     "run in this many processes of this machine, by mpirun")
+        ->check(CLI::Range(1, 65536));
+    verb->add_option("--trace", runOptions.trace,
+                     "file for a trace of all devices, in Chrome's format");
     verb->add_option("--losses", runOptions.losses,
                      "file that gets one line per step");
     verb->add_option("--steps", steps, "stop after this many steps")

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Several processes under mpirun: the same results as one, and what happens
+// when one is lost, hangs or is told to stop.
+#include "SampleArtifact.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+
+namespace kiln::test {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using testing::AnyOf;
+using testing::Eq;
+using testing::HasSubstr;
+
+/// How often each fault is made.
+int rounds() { return std::getenv("KILN_TEST_LONG") ? 20 : 3; }
+
+class RanksTest : public testing::Test {
+protected:
+  RanksTest() {
+    std::string text;
+    for (int i = 0; i < 3000; ++i)
+      text += static_cast<char>('a' + i * i % 26);
+    writeFile(folder / "text", text);
+    write("sample", shardedTraining(folder / "text", 4));
+    unsetenv("KILN_FAULT");
+    unsetenv("KILN_COLLECTIVE_TIMEOUT");
+  }
+
+  void write(const std::string &name, const artifact::IndexT &index) {
+    static const std::vector<std::byte> kernels =
+        compileKernels(sampleKernels());
+    std::vector<std::byte> bytes = pack(index, kernels);
+    writeFile(folder / name,
+              {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+  }
+
+  /// Starts a command in the folder; its output goes to `out` and `err`.
+  pid_t start(const std::string &command) {
+    pid_t child = fork();
+    if (child == 0) {
+      std::string line = "cd " + folder.path() + " && exec " + command +
+                         " >out 2>err </dev/null";
+      execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+      _exit(99);
+    }
+    return child;
+  }
+
+  /// The exit code.
+  static int finish(pid_t child) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+  int run(const std::string &command) { return finish(start(command)); }
+
+  std::string err() { return readFile(folder / "err"); }
+
+  /// Processes that run an artifact of the folder, by rank; without one is -1.
+  std::map<int, pid_t> findRanks() {
+    std::map<int, pid_t> ranks;
+    for (const auto &entry : fs::directory_iterator("/proc")) {
+      std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos)
+        continue;
+      std::string words = readFile(entry.path() / "cmdline"),
+                  settings = readFile(entry.path() / "environ");
+      std::error_code error;
+      if (fs::read_symlink(entry.path() / "cwd", error) != folder.path() ||
+          words.find("sample") == std::string::npos)
+        continue;
+      size_t at = settings.find("OMPI_COMM_WORLD_RANK=");
+      ranks[at == std::string::npos ? -1
+                                    : std::atoi(settings.c_str() + at + 21)] =
+          std::atoi(name.c_str());
+    }
+    return ranks;
+  }
+
+  size_t countLosses() {
+    std::string text = readFile(folder / "losses");
+    return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  }
+
+  /// Returns when training has come to some step.
+  void awaitStep(size_t step) {
+    Clock::time_point end = Clock::now() + std::chrono::seconds(60);
+    while (countLosses() < step && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    ASSERT_GE(countLosses(), step) << err();
+  }
+
+  /// A run without end, whose steps take a while.
+  pid_t startLong(const std::string &more = "--no-run-folder") {
+    fs::remove(folder / "losses");
+    setenv("KILN_FAULT", "link:delay_us=2000", 1);
+    return start(KILN_COMMAND " run -n 4 sample --steps 1000000 --losses "
+                              "losses " +
+                 more);
+  }
+
+  void expectNobodyLeft() {
+    Clock::time_point end = Clock::now() + std::chrono::seconds(5);
+    while (!findRanks().empty() && Clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_THAT(findRanks(), testing::IsEmpty());
+  }
+
+  TemporaryFolder folder;
+};
+
+// Bit for bit: elements are combined in the order of the members, on every
+// transport. Checkpoints are whole, whoever held the parts.
+TEST_F(RanksTest, GiveTheSameLossesAndCheckpointsAsOneProcess) {
+  ASSERT_EQ(run(KILN_COMMAND " run sample --losses one --run-folder run1"), 0)
+      << err();
+  for (const char *count : {"2", "4"}) {
+    fs::remove_all(folder / "run2");
+    ASSERT_EQ(run(std::string(KILN_COMMAND " run -n ") + count +
+                  " sample --losses many --run-folder run2"),
+              0)
+        << err();
+    EXPECT_EQ(readFile(folder / "many"), readFile(folder / "one"));
+    for (const char *step : {"step-000005", "step-000010"}) {
+      std::string file =
+          std::string("/checkpoints/") + step + "/model.safetensors";
+      EXPECT_FALSE(readFile(folder / ("run1" + file)).empty());
+      EXPECT_EQ(readFile(folder / ("run2" + file)),
+                readFile(folder / ("run1" + file)));
+    }
+  }
+}
+
+TEST_F(RanksTest, GoOnFromACheckpointOfOneProcess) {
+  ASSERT_EQ(run(KILN_COMMAND " run sample --losses one --run-folder run1"), 0);
+  ASSERT_EQ(run(KILN_COMMAND " run sample --steps 5 --run-folder run"), 0);
+  ASSERT_EQ(run(KILN_COMMAND " run -n 2 sample --losses rest --run-folder run"),
+            0)
+      << err();
+  std::string all = readFile(folder / "one"), rest = readFile(folder / "rest");
+  EXPECT_EQ(std::count(rest.begin(), rest.end(), '\n'), 5);
+  EXPECT_TRUE(all.ends_with(rest)) << all << rest;
+}
+
+TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
+  EXPECT_EQ(run(KILN_COMMAND " run -n 3 sample --no-run-folder"), 2);
+  EXPECT_THAT(err(), HasSubstr("compiled for 4 devices, which 3 processes"));
+  EXPECT_EQ(run(KILN_COMMAND " run -n 2 missing --no-run-folder"), 4);
+  EXPECT_THAT(err(), HasSubstr("missing"));
+  // One process is given something else.
+  artifact::IndexT other = shardedTraining(folder / "text", 4);
+  other.training->seed = 8;
+  write("sample-other", other);
+  std::string root = geteuid() == 0 ? "--allow-run-as-root " : "";
+  EXPECT_EQ(run("mpirun -q --oversubscribe --bind-to none " + root +
+                "-n 1 " KILN_COMMAND " run sample --no-run-folder : "
+                "-n 1 " KILN_COMMAND " run sample-other --no-run-folder"),
+            4);
+  EXPECT_THAT(err(), HasSubstr("rank 1 has another artifact"));
+}
+
+// Whoever gets the signal, all stop after the same step, and it is saved.
+TEST_F(RanksTest, StopTogetherOnASignalToOne) {
+  for (bool isRank : {true, false}) {
+    pid_t command = startLong("--run-folder run --resume none");
+    awaitStep(3);
+    kill(isRank ? findRanks().at(2) : command, SIGTERM);
+    EXPECT_EQ(finish(command), 75) << err();
+    EXPECT_THAT(err(), HasSubstr("a checkpoint is saved"));
+    expectNobodyLeft();
+  }
+}
+
+TEST_F(RanksTest, AreAllStoppedWhenOneIsLost) {
+  for (int round = 0; round < rounds(); ++round) {
+    pid_t command = startLong();
+    awaitStep(3);
+    kill(findRanks().at(round % 4), SIGKILL);
+    Clock::time_point begin = Clock::now();
+    EXPECT_EQ(finish(command), 6) << err();
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+    EXPECT_THAT(err(), HasSubstr("a rank was lost"));
+    expectNobodyLeft();
+  }
+}
+
+TEST_F(RanksTest, NameOneThatHangs) {
+  setenv("KILN_COLLECTIVE_TIMEOUT", "2", 1);
+  for (int round = 0; round < rounds(); ++round) {
+    pid_t command = startLong();
+    awaitStep(3);
+    int stopped = (round + 1) % 4;
+    kill(findRanks().at(stopped), SIGSTOP);
+    EXPECT_EQ(finish(command), 7) << err();
+    EXPECT_THAT(err(), HasSubstr("timed out: rank " + std::to_string(stopped)));
+    EXPECT_THAT(err(), AnyOf(HasSubstr("'all_reduce data labels'"),
+                             HasSubstr("'agreement of processes'")));
+    expectNobodyLeft();
+  }
+}
+
+TEST_F(RanksTest, LeaveNobodyBehindWhenTheCommandIsKilled) {
+  pid_t command = startLong();
+  awaitStep(3);
+  kill(command, SIGKILL);
+  EXPECT_EQ(finish(command), -SIGKILL);
+  expectNobodyLeft();
+}
+
+} // namespace
+} // namespace kiln::test
