@@ -82,8 +82,7 @@ static Status checkMemory(ModuleOp module, const Config &config) {
 /// What a config may ask for and no pass does yet.
 static Status checkAvailable(const DevicesConfig &devices) {
   const std::pair<bool, const char *> unavailable[] = {
-      {devices.offload != Offload::None, "devices.offload: optimizer"},
-      {devices.recompute != Recompute::None, "devices.recompute"}};
+      {devices.offload != Offload::None, "devices.offload: optimizer"}};
   for (auto [isWanted, what] : unavailable)
     if (isWanted)
       return Status(Code::usage,

@@ -68,9 +68,11 @@ void bert(ModelBuilder &m, const ModelConfig &config) {
                      config.maximumPositions, kNormal);
   x = m.dropout(embeddings + ".dropout", norm(m, embeddings, x),
                 config.dropout);
-  for (int64_t layer = 0; layer < config.layers; ++layer)
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    auto scope = m.layer(layer);
     x = encode(m, config, "bert.encoder.layer." + std::to_string(layer), x,
                lengths);
+  }
 
   // The head of the masked tokens is the table of words, and a bias.
   Value masked = m.takeRows(x, positions);

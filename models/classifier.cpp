@@ -79,9 +79,11 @@ void classifier(ModelBuilder &m, const ModelConfig &config) {
                         config.hidden, normal, Split{0});
   x = m.addPositions("positions.weight", x, config.maximumPositions, normal);
   x = m.dropout("dropout", x, config.dropout);
-  for (int64_t layer = 0; layer < config.layers; ++layer)
+  for (int64_t layer = 0; layer < config.layers; ++layer) {
+    auto scope = m.layer(layer);
     x = encode(m, config, "encoder.layers." + std::to_string(layer), x,
                lengths);
+  }
   x = m.layerNorm("encoder.norm", x, /*hasShift=*/true, kEpsilon);
   Value logits =
       linear(m, "head", averageTokens(m, x, lengths), config.classes);

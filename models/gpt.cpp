@@ -30,6 +30,7 @@ void gpt(ModelBuilder &m, const ModelConfig &config) {
     x = m.addPositions("wpe.weight", x, config.maximumPositions, normal);
   x = m.dropout("drop", x, config.dropout);
   for (int64_t layer = 0; layer < config.layers; ++layer) {
+    auto scope = m.layer(layer);
     std::string name = "h." + std::to_string(layer);
     auto linear = [&](const char *part, Value y, int64_t out, Start start,
                       Parallel parallel) {

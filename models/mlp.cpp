@@ -25,8 +25,10 @@ void mlp(ModelBuilder &m, const ModelConfig &config) {
                     LinearLayout::InOut, parallel);
   };
   int64_t number = 1;
-  for (int64_t width : config.hiddenSizes)
+  for (int64_t width : config.hiddenSizes) {
+    auto scope = m.layer(number);
     x = m.relu(layer(number++, width));
+  }
   Value logits = layer(number, config.classes);
   m.addCrossEntropy(logits, label);
   m.countCorrect(logits, label);

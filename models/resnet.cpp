@@ -79,8 +79,10 @@ void resnet(ModelBuilder &m, const ModelConfig &config) {
   ResnetWriter writer(m, config);
   x = m.relu(writer.convolve("conv1", "bn1", x, 64, 7, 2));
   x = m.maxPool(x, 3, 2, 1);
+  int64_t layer = 0;
   for (auto [stage, blocks] : llvm::enumerate(countBlocks(config.depth)))
     for (int64_t block = 0; block < blocks; ++block) {
+      auto scope = m.layer(layer++);
       std::string name =
           "layer" + std::to_string(stage + 1) + "." + std::to_string(block);
       int64_t width = int64_t(64) << stage;

@@ -4,6 +4,7 @@
 //   totals)/d(arguments)
 // Visits ops in reverse and asks each for its vector-Jacobian product, so an op
 // becomes trainable by implementing Differentiable and nothing here changes.
+#include "compiler/differentiate/Recomputation.h"
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
 
@@ -42,7 +43,14 @@ private:
 };
 
 struct DifferentiatePass : impl::DifferentiateBase<DifferentiatePass> {
+  using DifferentiateBase::DifferentiateBase;
+
   void runOnOperation() override {
+    if (!llvm::is_contained({"none", "attention", "full"}, recompute)) {
+      getOperation().emitError("wants to recompute '")
+          << recompute << "'; known are none, attention and full";
+      return signalPassFailure();
+    }
     for (auto function : getOperation().getOps<func::FuncOp>())
       if (function->hasAttr(kLossAttribute) && failed(differentiate(function)))
         return signalPassFailure();
@@ -116,6 +124,7 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
   GradientMap gradients(builder);
   if (failed(seedTotals(function, builder, gradients)))
     return failure();
+  Recomputation recomputation(ops, recompute);
   for (Operation *op : llvm::reverse(ops)) {
     if (!gradients.reaches(*op))
       continue; // The loss does not depend on it.
@@ -137,7 +146,12 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
          llvm::zip_equal(op->getOperands(), operandGrads))
       if (grad)
         gradients.add(operand, grad);
+    recomputation.follow(
+        terminator,
+        *llvm::find_if(resultGrads, [](Value grad) { return bool(grad); }));
   }
+  if (failed(recomputation.run()))
+    return failure();
   SmallVector<Type> types(function.getResultTypes());
   for (BlockArgument argument : wanted) {
     Value grad = gradients.get(argument);

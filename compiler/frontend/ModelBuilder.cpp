@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/frontend/ModelBuilder.h"
 
+#include "llvm/Support/SaveAndRestore.h"
 #include "llvm/Support/xxhash.h"
 
 #include <cmath>
@@ -15,10 +16,22 @@ ModelBuilder::ModelBuilder(ModuleOp module, Type precision, Purpose purpose,
     : c(builder, module.getLoc()), module(module), precision(precision),
       purpose(purpose), seed(seed),
       builder(OpBuilder::atBlockEnd(module.getBody())) {
+  if (isTraining())
+    builder.setListener(&marks);
   function = func::FuncOp::create(builder, module.getLoc(),
                                   isTraining() ? "model" : "evaluate",
                                   builder.getFunctionType({}, {}));
   builder.setInsertionPointToEnd(function.addEntryBlock());
+}
+
+void ModelBuilder::Marks::notifyOperationInserted(Operation *op,
+                                                  OpBuilder::InsertPoint) {
+  if (!layer)
+    return;
+  Builder attributes(op->getContext());
+  op->setAttr(kLayerAttribute, attributes.getI64IntegerAttr(*layer));
+  if (isAttention)
+    op->setAttr(kAttentionAttribute, attributes.getUnitAttr());
 }
 
 Value ModelBuilder::addArgument(RankedTensorType type,
@@ -230,6 +243,7 @@ Value ModelBuilder::attention(StringRef name, Value packed, int64_t heads,
   double scale = 1 / std::sqrt(double(width));
   Value split = c.reshape(packed, {batch, sequence, 3, heads, width});
   Value result;
+  llvm::SaveAndRestore isAttention(marks.isAttention, true);
   if (isTraining() && dropoutRate > 0) {
     result = attendInParts(name, split, isCausal, lengths, scale, dropoutRate);
   } else {

@@ -65,6 +65,20 @@ public:
 
   bool isTraining() const { return purpose == Purpose::Training; }
 
+  /// What is made while it lives belongs to one layer.
+  class LayerScope {
+  public:
+    LayerScope(ModelBuilder &model, int64_t number) : model(model) {
+      model.marks.layer = number;
+    }
+    ~LayerScope() { model.marks.layer.reset(); }
+    LayerScope(const LayerScope &) = delete;
+
+  private:
+    ModelBuilder &model;
+  };
+  LayerScope layer(int64_t number) { return {*this, number}; }
+
   /// One batch of samples of the given shape.
   mlir::Value input(llvm::StringRef name, llvm::ArrayRef<int64_t> sampleShape);
   mlir::Value integers(llvm::StringRef name,
@@ -125,6 +139,14 @@ public:
   Composer c;
 
 private:
+  /// Marks ops of a loss with the layer that they are written in.
+  struct Marks : mlir::OpBuilder::Listener {
+    std::optional<int64_t> layer;
+    bool isAttention = false;
+    void notifyOperationInserted(mlir::Operation *op,
+                                 mlir::OpBuilder::InsertPoint) override;
+  };
+
   mlir::Value addArgument(mlir::RankedTensorType type,
                           mlir::NamedAttribute attribute);
   void declare(llvm::StringRef name, mlir::RankedTensorType type, Role role,
@@ -147,6 +169,7 @@ private:
   mlir::Type precision;
   Purpose purpose;
   int64_t seed;
+  Marks marks;
   mlir::OpBuilder builder;
   mlir::func::FuncOp function;
   llvm::StringMap<mlir::Value> arguments; // Inputs and variables by name.

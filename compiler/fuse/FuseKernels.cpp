@@ -25,7 +25,8 @@ namespace kiln {
 
 // Ops that cost nothing at run time or tie the block to the world outside.
 static bool isLaunched(Operation *op) {
-  return !isa<ReadOp, AssignOp, OutputOp, YieldOp, ReshapeOp>(op) &&
+  return !isa<ReadOp, AssignOp, OutputOp, YieldOp, ReshapeOp, RecomputeOp>(
+             op) &&
          !isCollective(op);
 }
 
@@ -401,8 +402,8 @@ static bool isUpdate(Group *group) {
   return hasAssign;
 }
 
-// What costs no memory of its own, or frees some. What devices do together keeps
-// its place in the program, which is chosen for it.
+// What costs no memory of its own, or frees some. What devices do together
+// keeps its place in the program, which is chosen for it.
 static bool isEager(Group *group) {
   if (isCollective(group->ops.front()))
     return false;

@@ -190,17 +190,20 @@ exec::KernelOp KernelTable::get(KernelOp kernel) {
 // One phase
 //===----------------------------------------------------------------------===//
 
-// The value whose buffer a reshape shares.
+// Whether the result lies where the first operand does.
+static bool isAlias(Operation *op) { return isa<ReshapeOp, RecomputeOp>(op); }
+
+// The value whose buffer an alias shares.
 Value PhaseLowering::root(Value value) {
-  while (auto reshape = value.getDefiningOp<ReshapeOp>())
-    value = reshape.getOperand();
+  while (value.getDefiningOp() && isAlias(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
   return value;
 }
 
 void PhaseLowering::findLastUses() {
   Block &block = phase.getBody().front();
   for (Operation &op : block)
-    if (!isa<ReshapeOp>(op))
+    if (!isAlias(&op))
       for (Value operand : op.getOperands())
         lastUses[root(operand)] = &op;
   for (auto assign : block.getOps<AssignOp>())
@@ -254,7 +257,7 @@ PhaseLowering::placeInVariable(KernelOp kernel, unsigned index,
       continue;
     for (OpOperand &use : read->getUses()) {
       Operation *user = use.getOwner();
-      if (isa<ReshapeOp>(user))
+      if (isAlias(user))
         return std::nullopt;
       if (user == kernel
               ? !llvm::is_contained(overwritable[index], use.getOperandNumber())
@@ -559,7 +562,7 @@ LogicalResult PhaseLowering::run() {
       lowerCutCollective(scatter);
     else if (auto slice = dyn_cast<AllSliceOp>(op))
       lowerCutCollective(slice);
-    else if (!isa<ReshapeOp, YieldOp>(op))
+    else if (!isAlias(&op) && !isa<YieldOp>(op))
       return op.emitOpError(
           "is not inside a kernel: run -kiln-fuse-kernels first");
   }

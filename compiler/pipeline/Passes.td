@@ -20,8 +20,13 @@ def Differentiate : Pass<"kiln-differentiate", "mlir::ModuleOp"> {
     addition the gradient of the sum of its totals with respect to every float argument that is neither a
     `kiln.input` nor a `kiln.state`. Results marked `kiln.running` are not part of the loss. With denominators each total is weighed by a scalar argument marked `kiln.scale`
     that the pass adds: one over the denominator of the whole batch.
+
+    With `recompute` the gradients of a layer (ops of the same `kiln.layer`) read clones of its ops instead of what
+    they made, so that only what leaves a layer is kept: all that they read (`full`), or what ops marked
+    `kiln.attention` make (`attention`).
   }];
   let dependentDialects = ["::kiln::KilnDialect"];
+  let options = [Option<"recompute", "recompute", "std::string", "\"none\"", "none, attention or full">];
 }
 
 def BuildStep : Pass<"kiln-build-step", "mlir::ModuleOp"> {

@@ -40,11 +40,25 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   return options;
 }
 
+static const char *getName(Recompute recompute) {
+  switch (recompute) {
+  case Recompute::None:
+    return "none";
+  case Recompute::Attention:
+    return "attention";
+  case Recompute::Full:
+    return "full";
+  }
+  llvm_unreachable("a choice of the config");
+}
+
 void buildStepPipeline(OpPassManager &manager, const Config &config) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
   if (config.training.precision == Precision::BF16)
     manager.addPass(createRoundActivations());
-  manager.addPass(createDifferentiate());
+  DifferentiateOptions differentiate;
+  differentiate.recompute = getName(config.devices.recompute);
+  manager.addPass(createDifferentiate(differentiate));
   manager.addPass(createBuildStep(getStepOptions(config.training)));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());

@@ -37,6 +37,10 @@ static void roundValue(Value value, OpBuilder &builder) {
   Composer c(builder, value.getLoc());
   Value narrow = c.convert(value, builder.getBF16Type());
   Value rounded = c.convert(narrow, builder.getF32Type());
+  // Rounding is part of what made the value, and of its layer.
+  if (Operation *maker = value.getDefiningOp())
+    for (Operation *op : {narrow.getDefiningOp(), rounded.getDefiningOp()})
+      op->setDiscardableAttrs(maker->getDiscardableAttrDictionary());
   value.replaceUsesWithIf(rounded, [&](OpOperand &use) {
     return use.getOwner() != narrow.getDefiningOp() && isMultiplied(use);
   });

@@ -286,6 +286,8 @@ LogicalResult Partitioner::visit(Operation *op) {
         return visitFlat(op, sharding);
   if (auto reshape = dyn_cast<ReshapeOp>(op))
     return visitReshape(reshape);
+  if (auto recompute = dyn_cast<RecomputeOp>(op))
+    return visitRecompute(recompute);
   if (auto slice = dyn_cast<SliceOp>(op))
     return visitSlice(slice);
   if (auto concatenate = dyn_cast<ConcatenateOp>(op))
@@ -425,6 +427,16 @@ LogicalResult Partitioner::visitReshape(ReshapeOp op) {
   Sharding result{*cuts, {}, sharding.partial};
   define(op.getResult(), c.reshape(local, result.localBox(to, mesh).getShape()),
          result);
+  return success();
+}
+
+// Whatever a device has of `after`, it has it after the gradient was known.
+LogicalResult Partitioner::visitRecompute(RecomputeOp op) {
+  Sharding sharding = getSharding(op.getOperand());
+  Value local = get(op.getOperand(), sharding);
+  Value after = get(op.getAfter(), getSharding(op.getAfter()));
+  define(op.getResult(),
+         RecomputeOp::create(builder, op.getLoc(), local, after), sharding);
   return success();
 }
 

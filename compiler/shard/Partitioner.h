@@ -68,6 +68,7 @@ private:
   mlir::LogicalResult visitRead(ReadOp read);
   mlir::LogicalResult visitAssign(AssignOp assign);
   mlir::LogicalResult visitReshape(ReshapeOp op);
+  mlir::LogicalResult visitRecompute(RecomputeOp op);
   mlir::LogicalResult visitSlice(SliceOp op);
   mlir::LogicalResult visitConcatenate(ConcatenateOp op);
   mlir::LogicalResult visitFlat(mlir::Operation *op, const Sharding &flat);

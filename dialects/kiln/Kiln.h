@@ -32,6 +32,11 @@ inline constexpr llvm::StringLiteral kStateAttribute = "kiln.state";
 // A result that is a total over samples, whose mean a running statistic
 // follows: {variable, momentum}.
 inline constexpr llvm::StringLiteral kRunningAttribute = "kiln.running";
+// The number of the layer that an op of a loss belongs to, and whether it is
+// part of the layer's attention: what recomputation goes by. Differentiation
+// takes the marks away.
+inline constexpr llvm::StringLiteral kLayerAttribute = "kiln.layer";
+inline constexpr llvm::StringLiteral kAttentionAttribute = "kiln.attention";
 // A function that measures a model: the names of its results.
 inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 

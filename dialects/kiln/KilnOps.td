@@ -302,6 +302,17 @@ def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differe
   let hasVerifier = 1;
 }
 
+def Kiln_RecomputeOp : Kiln_Op<"recompute", [Pure, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "A value that was kept, from which the backward pass computes others again";
+  let description = [{
+    The operand itself, not before `after` is known. What is computed from it is the same as what the forward pass
+    computed from the operand, and would be merged or fused with it if it did not have to wait for a gradient.
+  }];
+  let arguments = (ins Kiln_Tensor:$operand, Kiln_Tensor:$after);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = "$operand `after` $after `:` type($operand) `,` type($after) attr-dict";
+}
+
 def Kiln_IotaOp : Kiln_Op<"iota", [Pure, DeclareOpInterfaceMethods<Factored>]> {
   let summary = "0, 1, 2, ...";
   let results = (outs Kiln_IntegerTensor:$result);

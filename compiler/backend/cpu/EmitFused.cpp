@@ -38,20 +38,26 @@ FusedEmitter::FusedEmitter(ModuleOp module, StringRef symbol, Block &body,
 }
 
 // Several registers per value hide the latency of short bodies; long ones would
-// spill.
+// spill. Where sums run along rows the width is their order, which may not
+// depend on what else is fused: recomputation gives the same numbers in other
+// kernels.
 void FusedEmitter::chooseWidth(const CpuTarget &target) {
   constexpr unsigned kShortBody = 10;
   int64_t widest = 1;
   unsigned work = 0;
+  bool hasSum = false;
   for (Operation &op : body.without_terminator()) {
     Value result = op.getResult(0);
+    auto structured = dyn_cast<Structured>(op);
+    hasSum |= !domain.isPoint(result) && structured &&
+              structured.getReduction() == Reduction::sum;
     widest = std::max<int64_t>(
         widest,
         getElementTypeOrSelf(result.getType()).getIntOrFloatBitWidth() / 8);
     work += domain.isPoint(result) && op.getNumOperands() > 0;
   }
   int64_t lanes = target.lanes(std::max<int64_t>(widest, 4));
-  width = lanes * (work <= kShortBody ? 4 : 2);
+  width = lanes * (work <= kShortBody && !hasSum ? 4 : 2);
   while (width > lanes && width > domain.getColumns())
     width /= 2;
   if (domain.getColumns() == 1)

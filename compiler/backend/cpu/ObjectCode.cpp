@@ -159,9 +159,10 @@ createTargetMachine(const CpuTarget &target) {
   const llvm::Target *machine =
       llvm::TargetRegistry::lookupTarget(triple, error);
   llvm::TargetOptions options;
-  // A multiply and the add that takes its result become one instruction; the
-  // choice is made here, so it cannot vary between runs.
-  options.AllowFPOpFusion = llvm::FPOpFusion::Fast;
+  // A multiply and the add that takes its result are one instruction only where
+  // kernels say so: else results would depend on what is fused, and so on
+  // recomputation.
+  options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
   return std::unique_ptr<llvm::TargetMachine>(machine->createTargetMachine(
       triple, target.name, target.features, options, llvm::Reloc::PIC_,
       std::nullopt, llvm::CodeGenOptLevel::Default));

@@ -129,6 +129,8 @@ func.func @shapes(%x: tensor<?x8xf32>, %v: tensor<8xf32>, %w: tensor<8x2xf32>) {
   %5 = kiln.max "bn->" %x : tensor<?x8xf32> -> tensor<f32>
   // CHECK: kiln.contract "bk,kn->bn" %{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<8x2xf32> -> tensor<?x2xf32>
   %6 = kiln.contract "bk,kn->bn" %x, %w : tensor<?x8xf32>, tensor<8x2xf32> -> tensor<?x2xf32>
+  // CHECK: kiln.recompute %{{.*}} after %{{.*}} : tensor<?x8xf32>, tensor<8xf32>
+  %again = kiln.recompute %x after %v : tensor<?x8xf32>, tensor<8xf32>
   // CHECK: kiln.reshape %{{.*}} : tensor<?x8xf32> -> tensor<?x2x4xf32>
   %7 = kiln.reshape %x : tensor<?x8xf32> -> tensor<?x2x4xf32>
   // CHECK: kiln.slice %{{.*}} dimension 1 offset 2 : tensor<?x8xf32> -> tensor<?x3xf32>

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/differentiate/Recomputation.h"
+#include "dialects/kiln/Composer.h"
+
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+Recomputation::Recomputation(ArrayRef<Operation *> forward, StringRef what)
+    : forward(forward), isForward(forward.begin(), forward.end()),
+      isOn(what != "none"), isAttentionOnly(what == "attention"),
+      last(forward.empty() ? nullptr : forward.back()) {}
+
+void Recomputation::follow(Operation *end, Value gradient) {
+  for (Operation *op = last->getNextNode(); op != end; op = op->getNextNode())
+    readers.push_back({op, gradient});
+  last = end->getPrevNode();
+}
+
+Attribute Recomputation::layerOf(Operation *op) const {
+  return isForward.contains(op) ? op->getAttr(kLayerAttribute) : Attribute();
+}
+
+// What is read outside its layer is kept for that reader. A number that is
+// widened where it is read is no tensor of its own.
+bool Recomputation::isMadeAgain(Value value) const {
+  Operation *maker = value.getDefiningOp();
+  Attribute layer = maker ? layerOf(maker) : Attribute();
+  if (!layer || (isAttentionOnly && !maker->hasAttr(kAttentionAttribute)))
+    return false;
+  return llvm::all_of(value.getUsers(), [&](Operation *user) {
+    bool isEnd = user->hasTrait<OpTrait::IsTerminator>();
+    return !isEnd && (!isForward.contains(user) || layerOf(user) == layer);
+  });
+}
+
+static bool isWidening(Operation *op) {
+  auto convert = dyn_cast_or_null<ConvertOp>(op);
+  return convert &&
+         tensorType(convert.getOperand()).getElementTypeBitWidth() <
+             tensorType(convert.getResult()).getElementTypeBitWidth();
+}
+
+// Parameters, and what is made of them alone, are there in any case.
+Value Recomputation::enter(Value value, Attribute layer, const Reader &reader) {
+  if (tensorType(value).hasStaticShape())
+    return value;
+  Value &known = entered[{value, layer}];
+  if (known)
+    return known;
+  OpBuilder builder(reader.op);
+  Operation *maker = value.getDefiningOp();
+  if (!isWidening(maker))
+    return known = RecomputeOp::create(builder, value.getLoc(), value,
+                                       reader.gradient);
+  IRMapping mapping;
+  mapping.map(maker->getOperand(0),
+              RecomputeOp::create(builder, value.getLoc(), maker->getOperand(0),
+                                  reader.gradient)
+                  .getResult());
+  return known = builder.clone(*maker, mapping)->getResult(0);
+}
+
+FailureOr<Value> Recomputation::makeAgain(Value value, const Reader &reader) {
+  if (Value known = clones.lookup(value))
+    return known;
+  Operation *maker = value.getDefiningOp();
+  if (!isMemoryEffectFree(maker))
+    return maker->emitOpError(
+        "reads or assigns a variable; wanted a pure op, because its layer is "
+        "computed again for the backward pass");
+  IRMapping mapping;
+  for (Value operand : maker->getOperands()) {
+    FailureOr<Value> given = isMadeAgain(operand)
+                                 ? makeAgain(operand, reader)
+                                 : enter(operand, layerOf(maker), reader);
+    if (failed(given))
+      return failure();
+    mapping.map(operand, *given);
+  }
+  Operation *clone = OpBuilder(reader.op).clone(*maker, mapping);
+  for (auto [result, again] :
+       llvm::zip_equal(maker->getResults(), clone->getResults()))
+    clones[result] = again;
+  return clones[value];
+}
+
+LogicalResult Recomputation::run() {
+  for (const Reader &reader : isOn ? ArrayRef(readers) : ArrayRef<Reader>())
+    for (OpOperand &operand : reader.op->getOpOperands()) {
+      if (!isMadeAgain(operand.get()))
+        continue;
+      FailureOr<Value> again = makeAgain(operand.get(), reader);
+      if (failed(again))
+        return failure();
+      operand.set(*again);
+    }
+  if (!forward.empty())
+    for (Operation &op : *forward.front()->getBlock())
+      for (StringRef mark : {kLayerAttribute, kAttentionAttribute})
+        op.removeAttr(mark);
+  return success();
+}
+
+} // namespace kiln

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Trains configs inside a test and compares their losses.
+#ifndef KILN_TEST_COMPILER_TRAINEDMODEL_H
+#define KILN_TEST_COMPILER_TRAINEDMODEL_H
+
+#include "test/compiler/CompiledModule.h"
+
+namespace kiln::test {
+
+/// The losses of a file that training wrote: step, loss, loss in hexadecimal.
+std::vector<double> readLosses(const std::string &path);
+
+/// Compiles the text of a config; an error fails the test.
+void compile(const std::string &text, const std::vector<std::string> &overrides,
+             const std::string &artifact, bool isReference = false);
+
+/// Losses of all steps of an artifact, on as many workers as it was planned for
+/// unless told otherwise.
+std::vector<double> run(const std::string &artifact, unsigned threads = 0);
+
+/// Both.
+std::vector<double> train(const std::string &text,
+                          const std::vector<std::string> &overrides,
+                          bool isReference = false);
+
+/// Relative, at every step.
+void expectClose(const std::vector<double> &found,
+                 const std::vector<double> &wanted, double tolerance,
+                 const std::string &what);
+
+} // namespace kiln::test
+
+#endif // KILN_TEST_COMPILER_TRAINEDMODEL_H
