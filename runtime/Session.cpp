@@ -137,6 +137,8 @@ Status Session::startDevices(const SessionOptions &options) {
                                    std::to_string(processes) +
                                    " processes cannot have in equal parts");
   firstDevice_ = rank() * count;
+  if (world_)
+    settings_.grace = std::chrono::seconds(2);
   if (!options.tracePath.empty()) {
     std::string suffix = rank() ? "." + std::to_string(rank()) : "";
     Expected<std::unique_ptr<Trace>> trace =

@@ -81,8 +81,9 @@ void Group::meet(const Turn &turn) {
   mine.open();
   // Only this member opens it, and none can be ahead by more than one.
   uint64_t meeting = mine.value();
+  const CollectiveSettings &settings = turn.endpoint.settings;
   for (uint32_t other : locals_)
-    if (!seats_[other].gate.await(meeting, turn.endpoint.settings.limit))
+    if (!seats_[other].gate.await(meeting, settings.limit + settings.grace))
       giveUp(turn, other);
 }
 

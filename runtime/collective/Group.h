@@ -15,6 +15,9 @@ namespace kiln {
 struct CollectiveSettings {
   /// After which a member that has not come is given up.
   std::chrono::seconds limit{300};
+  /// How much longer members of the process wait for each other: one of them
+  /// may be waiting for another process, and is to name that.
+  std::chrono::seconds grace{0};
   /// What every pull takes longer: a slow link, for tests.
   std::chrono::microseconds delay{0};
 

@@ -95,11 +95,14 @@ extern "C" ssize_t write(int file, const void *bytes, size_t size) {
 using namespace kiln;
 using namespace kiln::test;
 
-static bool stepsAllocateNothing() {
+static bool stepsAllocateNothing(uint32_t devices) {
   TemporaryFile text(std::string(2000, 'x')), losses;
-  artifact::IndexT index = sampleTraining(text.path(), 8, 8);
+  artifact::IndexT index = devices == 1 ? sampleTraining(text.path(), 8, 8)
+                                        : shardedTraining(text.path(), devices);
+  index.checkpoint.reset();
   index.training->log_every = 1;
-  addEvaluation(index, text.path(), 4, 1);
+  if (devices == 1)
+    addEvaluation(index, text.path(), 4, 1);
   SessionOptions options;
   options.isProfiled = true;
   Session session =
@@ -174,5 +177,8 @@ int main() {
   isCounting = false;
   if (counted != 1)
     return 1;
-  return stepsAllocateNothing() && datasetsAllocateNothing() ? 0 : 1;
+  return stepsAllocateNothing(1) && stepsAllocateNothing(3) &&
+                 datasetsAllocateNothing()
+             ? 0
+             : 1;
 }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <numeric>
 
 namespace kiln::test {
@@ -261,6 +262,30 @@ TEST(Collective, RunsBesideLaunchesInEveryRepetition) {
         }
     }
   }
+}
+
+static uint64_t residentPages() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t all = 0, resident = 0;
+  file >> all >> resident;
+  return resident;
+}
+
+// 100,000 of them leave nothing behind.
+TEST(Collective, DoesNotGrowMemory) {
+  IndexT index = emptyIndex(1 << 16, 1);
+  setMesh(index, {{"data", 2}});
+  ProgramT &program = addProgram(index, "train", 10000);
+  addCollective(program, CollectiveKind::all_reduce, {0},
+                {Piece(Place(0, 0), Place(64, 0), 1, 3, 1)}, 0, 24);
+  addWait(program, 0);
+  Session session = openSession(index, noKernels());
+  ASSERT_TRUE(session.run("train").ok());
+  uint64_t before = residentPages();
+  for (int run = 1; run < 10; ++run)
+    ASSERT_TRUE(session.run("train").ok());
+  EXPECT_LE(residentPages(), before + 16);
+  EXPECT_EQ(session.receivedBytes(0) + session.receivedBytes(1), 24u * 100000);
 }
 
 TEST(Collective, SlicesTakeTheOwnPart) {

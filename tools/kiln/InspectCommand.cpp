@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/Mesh.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/Commands.h"
 
@@ -73,6 +74,37 @@ Json describePlan(const Artifact &artifact) {
   return plan;
 }
 
+/// Collectives that are alike together: how often a step runs them, and the
+/// bytes that the members of one group then receive from each other.
+Json describeCollectives(const artifact::Index &index,
+                         const artifact::Program &program) {
+  std::map<std::string, Json> rows;
+  for (const artifact::Phase *phase : *program.phases())
+    for (const artifact::Command *command : *phase->commands()) {
+      const artifact::Collective *collective = command->action_as_Collective();
+      if (!collective)
+        continue;
+      Json axes = Json::array();
+      for (uint32_t axis : *collective->axes())
+        axes.push_back(index.mesh()->Get(axis)->name()->str());
+      Json &row = rows[nameOf(*command, index) + " " + axes.dump()];
+      if (row.is_null())
+        row = {{"name", nameOf(*command, index)},
+               {"kind", artifact::EnumNameCollectiveKind(collective->kind())},
+               {"axes", axes},
+               {"members", Mesh(index).count(collective->axes())},
+               {"count", 0},
+               {"bytes", 0}};
+      row["count"] = row["count"].get<uint64_t>() + phase->repeat();
+      row["bytes"] =
+          row["bytes"].get<uint64_t>() + command->bytes() * phase->repeat();
+    }
+  Json list = Json::array();
+  for (const auto &[name, row] : rows)
+    list.push_back(row);
+  return list;
+}
+
 Json describePrograms(const artifact::Index &index,
                       const artifact::Image &image) {
   Json programs = Json::array();
@@ -90,7 +122,8 @@ Json describePrograms(const artifact::Index &index,
                          {"bytes", row.bytes}});
     programs.push_back({{"name", program->name()->str()},
                         {"phases", phases},
-                        {"kernels", kernels}});
+                        {"kernels", kernels},
+                        {"collectives", describeCollectives(index, *program)}});
   }
   return programs;
 }

@@ -104,12 +104,12 @@ protected:
   }
 
   /// A run without end, whose steps take a while.
-  pid_t startLong(const std::string &more = "--no-run-folder") {
+  pid_t startLong(const std::string &more = "--no-run-folder",
+                  int processes = 4) {
     fs::remove(folder / "losses");
     setenv("KILN_FAULT", "link:delay_us=2000", 1);
-    return start(KILN_COMMAND " run -n 4 sample --steps 1000000 --losses "
-                              "losses " +
-                 more);
+    return start(KILN_COMMAND " run -n " + std::to_string(processes) +
+                 " sample --steps 1000000 --losses losses " + more);
   }
 
   void expectNobodyLeft() {
@@ -142,6 +142,57 @@ TEST_F(RanksTest, GiveTheSameLossesAndCheckpointsAsOneProcess) {
                 readFile(folder / ("run1" + file)));
     }
   }
+}
+
+// The artifact says how many bytes a collective moves; Open MPI's profiling
+// interface says how many came.
+TEST_F(RanksTest, MoveExactlyThePlannedBytes) {
+  constexpr uint64_t elements = 300001, steps = 3;
+  artifact::IndexT index = shardedTraining(folder / "text", 4);
+  image(index).arena_bytes = image(index).live_bytes =
+      image(index).memory[0]->bytes = 8 << 20;
+  artifact::ProgramT &train = *image(index).programs[0];
+  addCollective(train, artifact::CollectiveKind::reduce_scatter, {0},
+                {artifact::Piece(artifact::Place(1 << 20, 0),
+                                 artifact::Place(4 << 20, 0), 1, elements, 1)},
+                0, 4 * 3 * elements);
+  addWait(train, 0);
+  write("sample", index);
+  setenv("KILN_TEST_COUNTS", (folder / "counts").c_str(), 1);
+  ASSERT_EQ(run("env LD_PRELOAD=" KILN_COUNT_MESSAGES " " KILN_COMMAND
+                " run -n 4 sample --no-run-folder --steps " +
+                std::to_string(steps)),
+            0)
+      << err();
+  uint64_t planned = 0, moved = 0;
+  for (const auto &command : train.phases[0]->commands)
+    if (command->action.AsCollective())
+      planned += steps * command->bytes;
+  for (const char *rank : {"0", "1", "2", "3"})
+    moved += std::stoull(readFile(folder / ("counts." + std::string(rank))));
+  EXPECT_EQ(moved, planned);
+}
+
+// 100,000 collectives leave nothing behind.
+TEST_F(RanksTest, DoNotGrowMemory) {
+  constexpr size_t steps = 50;
+  artifact::IndexT index = shardedTraining(folder / "text", 2);
+  image(index).programs[0]->phases[0]->repeat = 100000 / steps;
+  write("sample", index);
+  pid_t command = start(KILN_COMMAND " run -n 2 sample --no-run-folder "
+                                     "--losses losses --steps 50");
+  auto resident = [this] {
+    std::ifstream file("/proc/" + std::to_string(findRanks().at(1)) + "/statm");
+    uint64_t all = 0, pages = 0;
+    file >> all >> pages;
+    return pages;
+  };
+  awaitStep(5);
+  uint64_t early = resident();
+  awaitStep(steps - 5);
+  uint64_t late = resident();
+  EXPECT_LE(late, early + 64);
+  EXPECT_EQ(finish(command), 0) << err();
 }
 
 TEST_F(RanksTest, GoOnFromACheckpointOfOneProcess) {
@@ -200,9 +251,9 @@ TEST_F(RanksTest, AreAllStoppedWhenOneIsLost) {
 TEST_F(RanksTest, NameOneThatHangs) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "2", 1);
   for (int round = 0; round < rounds(); ++round) {
-    pid_t command = startLong();
+    int processes = round % 2 ? 2 : 4, stopped = (round + 1) % processes;
+    pid_t command = startLong("--no-run-folder", processes);
     awaitStep(3);
-    int stopped = (round + 1) % 4;
     kill(findRanks().at(stopped), SIGSTOP);
     EXPECT_EQ(finish(command), 7) << err();
     EXPECT_THAT(err(), HasSubstr("timed out: rank " + std::to_string(stopped)));
