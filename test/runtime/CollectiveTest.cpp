@@ -214,7 +214,7 @@ void add_place(void *const *b, int64_t begin, int64_t end, int64_t worker) {
 }
 void sleep_first(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   const int32_t *place = b[0];
-  struct timespec wait = {place[0] == 1 ? 20 : 0, 0};
+  struct timespec wait = {place[0] == 1 ? 60 : 0, 0};
   nanosleep(&wait, 0);
 }
 )");
@@ -352,13 +352,13 @@ TEST(CollectiveDeathTest, GivesUpAMemberThatDoesNotCome) {
   addWait(program, 0);
   EXPECT_EXIT(
       {
-        ::setenv("KILN_COLLECTIVE_TIMEOUT", "1", 1);
+        ::setenv("KILN_COLLECTIVE_TIMEOUT", "3", 1);
         Session session = openSession(index, kernels());
         (void)session.run("hang");
       },
       testing::ExitedWithCode(7),
       "collective 'all_reduce data h.3' timed out: device 1 has not come "
-      "within 1 s");
+      "within 3 s");
 }
 
 TEST(Collective, RefusesSettingsThatItCannotRead) {

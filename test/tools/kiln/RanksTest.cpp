@@ -249,7 +249,7 @@ TEST_F(RanksTest, AreAllStoppedWhenOneIsLost) {
 }
 
 TEST_F(RanksTest, NameOneThatHangs) {
-  setenv("KILN_COLLECTIVE_TIMEOUT", "2", 1);
+  setenv("KILN_COLLECTIVE_TIMEOUT", "3", 1);
   for (int round = 0; round < rounds(); ++round) {
     int processes = round % 2 ? 2 : 4, stopped = (round + 1) % processes;
     pid_t command = startLong("--no-run-folder", processes);
