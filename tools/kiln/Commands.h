@@ -14,6 +14,7 @@ namespace kiln {
 
 /// Exit codes that no Status of the runtime carries.
 constexpr int exitUsage = 2;
+constexpr int exitVerification = 9;
 constexpr int exitInternal = 70;
 
 struct CompileOptions {
@@ -42,6 +43,9 @@ struct RunOptions {
 int runCompileCommand(const CompileOptions &options);
 int runTrainCommand(const CompileOptions &options, const RunOptions &run);
 int runRunCommand(const RunOptions &options);
+/// `plans` is all or a number.
+int runVerifyCommand(const CompileOptions &options, const std::string &plans,
+                     uint64_t steps);
 int runSession(Session &session, const RunOptions &options);
 int runInspectCommand(const std::string &artifact, bool isJson);
 int runCacheCommand(const std::string &action);

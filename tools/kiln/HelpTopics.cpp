@@ -13,6 +13,7 @@ std::string mainHelp() {
   kiln train CONFIG [key=value ...]        compile if needed, then run
   kiln compile CONFIG -o MODEL.kiln        compile to an artifact
   kiln run MODEL.kiln                      run an artifact
+  kiln verify CONFIG [--plans all|N]       train under many plans, compare losses
   kiln inspect MODEL.kiln|CHECKPOINT       show plan, memory, kernels, variables
   kiln checkpoint [list|verify|diff|export] look after what runs have saved
   kiln cache [list|size|clear]             look after compiled artifacts
@@ -49,6 +50,7 @@ static const char exitCodeHelp[] = R"( 0  done
  6  a rank was lost, under `kiln run -n`
  7  a collective timed out; the device or rank that did not come is named
  8  loss or gradient not finite; a report is in the run folder
+ 9  verification failed: a plan has other losses than one device
 70  internal compiler error; a reproducer is in crash/
 75  stopped by a signal with a checkpoint written
 128+n  stopped by signal n

@@ -39,6 +39,7 @@ public:
     addTrain();
     addCompile();
     addRun();
+    addVerify();
     addRest();
   }
 
@@ -130,6 +131,15 @@ private:
     addRunOptions(runVerb);
   }
 
+  void addVerify() {
+    verify = addVerb("verify", "train under many plans and compare the losses");
+    addConfig(verify);
+    verify->add_option("--plans", plans,
+                       "all, or how many, chosen to differ in most ways [12]");
+    verify->add_option("--steps", steps, "steps of each plan [5]")
+        ->check(CLI::PositiveNumber);
+  }
+
   void addRest() {
     inspect = addVerb("inspect", "show what an artifact holds");
     inspect->add_option("ARTIFACT", runOptions.artifact, "file to show")
@@ -209,6 +219,8 @@ private:
       return runTrainCommand(compile, runOptions);
     if (compileVerb->parsed())
       return runCompileCommand(compile);
+    if (verify->parsed())
+      return runVerifyCommand(compile, plans, steps ? steps : 5);
     if (runVerb->parsed())
       return runRunCommand(runOptions);
     if (inspect->parsed())
@@ -227,11 +239,11 @@ private:
   }
 
   CLI::App app{"kiln"};
-  CLI::App *train, *compileVerb, *runVerb, *inspect, *cache, *checkpoint,
-      *doctor, *help;
+  CLI::App *train, *compileVerb, *runVerb, *verify, *inspect, *cache,
+      *checkpoint, *doctor, *help;
   CompileOptions compile;
   RunOptions runOptions;
-  std::string word, runFolder;
+  std::string word, runFolder, plans = "12";
   std::vector<std::string> paths;
   bool keepsNothing = false;
   uint64_t steps = 0;
