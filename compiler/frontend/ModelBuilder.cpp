@@ -334,24 +334,22 @@ void ModelBuilder::addCrossEntropy(Value logits, Value labels) {
 
 void ModelBuilder::addHeadCrossEntropy(Value x, Value weight, Value labels) {
   auto scalar = RankedTensorType::get({}, precision);
-  auto head = HeadLossOp::create(builder, c.loc, scalar,
+  auto head = HeadLossOp::create(builder, c.loc, scalar, scalar,
                                  TypeRange{x.getType(), weight.getType()}, x,
                                  weight, labels);
   addLoss(head.getTotal(), countLabels(labels));
+  addCorrect(head.getCorrect(), labels);
 }
 
-// A row without a label counts in neither figure.
 void ModelBuilder::countCorrect(Value logits, Value labels) {
+  if (!isTraining())
+    addCorrect(c.countCorrect(logits, labels), labels);
+}
+
+void ModelBuilder::addCorrect(Value correct, Value labels) {
   if (isTraining())
     return;
-  Value classes =
-      c.spreadColumns(c.iota(tensorType(logits).getShape().back()), logits);
-  Value isLabel =
-      c.compare(Predicate::eq, c.spreadRows(labels, logits), classes);
-  Value lowest = c.fill(-std::numeric_limits<double>::infinity(), logits);
-  Value own = c.maxRows(c.select(isLabel, logits, lowest));
-  Value isCorrect = c.compare(Predicate::ge, own, c.maxRows(logits));
-  addResult(c.sumAll(c.convert(isCorrect, precision)), "correct");
+  addResult(correct, "correct");
   addResult(countLabels(labels), "answered");
 }
 

@@ -163,6 +163,7 @@ private:
   void addResult(mlir::Value value, const std::string &name,
                  llvm::ArrayRef<mlir::NamedAttribute> attributes = {});
   void addLoss(mlir::Value total, mlir::Value count);
+  void addCorrect(mlir::Value correct, mlir::Value labels);
   void follow(llvm::StringRef variable, mlir::Value total, double momentum);
 
   mlir::ModuleOp module;

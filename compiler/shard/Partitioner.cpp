@@ -529,7 +529,11 @@ static SmallVector<Value> chunkHead(HeadLossOp op, int64_t chunks,
   Composer c(builder, op.getLoc());
   int64_t sequence = tensorType(op.getX()).getDimSize(1);
   int64_t size = llvm::divideCeil(sequence, chunks);
-  Value total, dw;
+  Type scalar = op.getTotal().getType();
+  Value total, correct, dw;
+  auto add = [&](Value sum, Value part) {
+    return sum ? c.add(sum, part) : part;
+  };
   SmallVector<Value> dx;
   for (int64_t first = 0; first < sequence; first += size) {
     int64_t length = std::min(size, sequence - first);
@@ -537,18 +541,19 @@ static SmallVector<Value> chunkHead(HeadLossOp op, int64_t chunks,
     SmallVector<Type> gradients;
     if (op.hasGradients())
       gradients = {x.getType(), op.getWeight().getType()};
-    auto head = HeadLossOp::create(
-        builder, op.getLoc(), op.getTotal().getType(), gradients, x,
-        op.getWeight(), c.slice(op.getLabels(), 1, first, length));
-    total = total ? c.add(total, head.getTotal()) : Value(head.getTotal());
+    auto head = HeadLossOp::create(builder, op.getLoc(), scalar, scalar,
+                                   gradients, x, op.getWeight(),
+                                   c.slice(op.getLabels(), 1, first, length));
+    total = add(total, head.getTotal());
+    correct = add(correct, head.getCorrect());
     if (!op.hasGradients())
       continue;
     dx.push_back(head.getGradients()[0]);
-    dw = dw ? c.add(dw, head.getGradients()[1]) : head.getGradients()[1];
+    dw = add(dw, head.getGradients()[1]);
   }
   if (!op.hasGradients())
-    return {total};
-  return {total, c.concatenate(dx, 1), dw};
+    return {total, correct};
+  return {total, correct, c.concatenate(dx, 1), dw};
 }
 
 // Takes an op apart in the whole program and visits what it is made of.

@@ -207,4 +207,19 @@ Value Composer::maskScores(Value scores, bool isCausal, Value lengths) {
   return scores;
 }
 
+Value Composer::isLabel(Value labels, Value logits) {
+  Value classes =
+      spreadColumns(iota(tensorType(logits).getShape().back()), logits);
+  Value wide = spreadRows(convert(labels, builder.getI32Type()), logits);
+  return compare(Predicate::eq, wide, classes);
+}
+
+// A row without a label has a greatest logit above minus infinity.
+Value Composer::countCorrect(Value logits, Value labels) {
+  Value lowest = fill(-std::numeric_limits<double>::infinity(), logits);
+  Value own = maxRows(select(isLabel(labels, logits), logits, lowest));
+  Value isCorrect = compare(Predicate::ge, own, maxRows(logits));
+  return sumAll(convert(isCorrect, tensorType(logits).getElementType()));
+}
+
 } // namespace kiln

@@ -78,6 +78,11 @@ public:
   mlir::Value maskScores(mlir::Value scores, bool isCausal,
                          mlir::Value lengths);
 
+  /// Whether a column of logits[..., class] is the label of its row.
+  mlir::Value isLabel(mlir::Value labels, mlir::Value logits);
+  /// Rows whose greatest logit is the label's, of those that have a label.
+  mlir::Value countCorrect(mlir::Value logits, mlir::Value labels);
+
   mlir::OpBuilder &builder;
   mlir::Location loc;
 

@@ -52,11 +52,7 @@ Values SoftmaxOp::decompose(OpBuilder &builder) {
 }
 
 static Value oneHot(Composer &c, Value labels, Value like) {
-  Value classes =
-      c.spreadColumns(c.iota(tensorType(like).getShape().back()), like);
-  Value wide = c.spreadRows(c.convert(labels, c.builder.getI32Type()), like);
-  return c.convert(c.compare(Predicate::eq, wide, classes),
-                   tensorType(like).getElementType());
+  return c.convert(c.isLabel(labels, like), tensorType(like).getElementType());
 }
 
 // A row without a label has no part in the loss: `hot` sums to 0 there, else 1.
@@ -84,10 +80,15 @@ Values HeadLossOp::decompose(OpBuilder &builder) {
   Value hasLabel = c.sumRows(hot);
   Value total = c.sumAll(
       c.sub(c.mul(c.log(sum), hasLabel), c.sumRows(c.mul(shifted, hot))));
+  // Training does not ask; whoever cuts the parts over devices need not know.
+  Value correct = getCorrect().use_empty()
+                      ? c.constant(0, tensorType(x).getElementType())
+                      : c.countCorrect(logits, getLabels());
   if (!hasGradients())
-    return {total};
+    return {total, correct};
   Value dlogits = c.sub(c.mul(e, c.spreadRows(c.div(hasLabel, sum), e)), hot);
-  return {total, c.contract(rows + "v,vx->" + rows + "x", dlogits, getWeight()),
+  return {total, correct,
+          c.contract(rows + "v,vx->" + rows + "x", dlogits, getWeight()),
           c.contract(rows + "v," + rows + "x->vx", dlogits, x)};
 }
 

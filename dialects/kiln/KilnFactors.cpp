@@ -59,8 +59,8 @@ std::string SoftmaxCrossEntropyOp::getFactors() {
 
 std::string HeadLossOp::getFactors() {
   std::string rows = rowsOf(getX());
-  std::string inputs = rows + "X,VX," + rows + "->";
-  return hasGradients() ? inputs + "," + rows + "X,VX" : inputs;
+  std::string scalars = rows + "X,VX," + rows + "->,";
+  return hasGradients() ? scalars + "," + rows + "X,VX" : scalars;
 }
 
 // Statistics are over all places of the samples of a group: only channels, and

@@ -317,7 +317,7 @@ Gradients SoftmaxCrossEntropyOp::buildVjp(OpBuilder &builder,
 Gradients HeadLossOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   bool isOfTotal = grads[0] && llvm::none_of(grads.drop_front(), [](Value g) {
-                     return bool(g); // Gradients of gradients are not.
+                     return bool(g); // Counts and gradients have none.
                    });
   if (!isOfTotal || !hasGradients())
     return {};

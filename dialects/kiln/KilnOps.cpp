@@ -435,10 +435,10 @@ LogicalResult HeadLossOp::verify() {
     return emitOpError("contracts rows of ") << x << " with rows of " << weight;
   bool areGradients = !hasGradients() || llvm::equal(getGradients().getTypes(),
                                                      ArrayRef<Type>{x, weight});
-  if (!areGradients ||
+  if (!areGradients || getTotal().getType() != getCorrect().getType() ||
       cast<RankedTensorType>(getTotal().getType()).getRank() != 0)
-    return emitOpError("must have a scalar as result, and perhaps gradients of "
-                       "the types of x and weight");
+    return emitOpError("must have two scalars as results, and perhaps "
+                       "gradients of the types of x and weight");
   if (failed(verifySameElements(*this, x, weight)) ||
       failed(verifySameElements(*this, x, getTotal().getType())))
     return failure();
@@ -451,10 +451,12 @@ LogicalResult HeadLossOp::canonicalize(HeadLossOp op,
                              [](Value grad) { return !grad.use_empty(); });
   if (!op.hasGradients() || isRead)
     return failure();
-  auto smaller = HeadLossOp::create(rewriter, op.getLoc(),
-                                    op.getTotal().getType(), TypeRange(),
-                                    op.getX(), op.getWeight(), op.getLabels());
+  Type scalar = op.getTotal().getType();
+  auto smaller =
+      HeadLossOp::create(rewriter, op.getLoc(), scalar, scalar, TypeRange(),
+                         op.getX(), op.getWeight(), op.getLabels());
   rewriter.replaceAllUsesWith(op.getTotal(), smaller.getTotal());
+  rewriter.replaceAllUsesWith(op.getCorrect(), smaller.getCorrect());
   rewriter.eraseOp(op);
   return success();
 }

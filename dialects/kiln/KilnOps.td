@@ -468,13 +468,15 @@ def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Diff
   let summary = "Language-model head and its cross entropy, with their gradients";
   let description = [{
     With logits = x w^T, `total` is the sum over tokens of the cross entropy of each row with its label;
-    a token whose label is not in the vocabulary, such as -1, counts for nothing. The `gradients` of the total with
+    a token whose label is not in the vocabulary, such as -1, counts for nothing. `correct` is the number of tokens
+    whose label has the greatest logit. The `gradients` of the total with
     respect to x and w are made in the same pass over chunks, so that neither all
     logits exist at once nor any is computed twice; the gradient rule only scales them. Where nothing reads them,
     in evaluation, they are removed.
   }];
   let arguments = (ins Kiln_FloatTensor:$x, Kiln_FloatTensor:$weight, Kiln_IntegerTensor:$labels);
-  let results = (outs Kiln_FloatTensor:$total, Variadic<Kiln_FloatTensor>:$gradients);
+  let results = (outs Kiln_FloatTensor:$total, Kiln_FloatTensor:$correct,
+                 Variadic<Kiln_FloatTensor>:$gradients);
   let assemblyFormat = "$x `,` $weight `,` $labels `:` functional-type(operands, results) attr-dict";
   let extraClassDeclaration = [{
     bool hasGradients() { return !getGradients().empty(); }

@@ -30,8 +30,10 @@ static void placeScratch(const HeadShape &shape, HeadPlan &plan) {
   place(plan.maxima, plan.blocks * chunkTokens);
   place(plan.factors, plan.blocks * chunkTokens);
   place(plan.labelLogits, chunkTokens);
+  place(plan.hits, chunkTokens);
   place(plan.weights, chunkTokens);
   place(plan.losses, plan.panels);
+  place(plan.counts, plan.panels);
   plan.workerSize = llvm::alignTo(plan.blockRows * plan.lanes, 16);
   if (shape.gradients) {
     place(plan.columns,
@@ -80,9 +82,9 @@ KernelCode HeadWriter::emit() {
   auto flat = [&](int64_t size) -> Type {
     return MemRefType::get(size, shape.elementType);
   };
-  buffers = {flat(shape.tokens * shape.width),
-             flat(shape.vocabulary * shape.width),
-             MemRefType::get(shape.tokens, builder.getI32Type()), flat(1)};
+  buffers = {
+      flat(shape.tokens * shape.width), flat(shape.vocabulary * shape.width),
+      MemRefType::get(shape.tokens, builder.getI32Type()), flat(1), flat(1)};
   if (shape.gradients)
     buffers.append({buffers[0], buffers[1]});
   buffers.push_back(flat(plan.sharedSize + plan.workerSize * kMaxWorkers));
@@ -115,8 +117,12 @@ KernelCode HeadWriter::emit() {
     launch(gradients, "gradients", chunk, plan.slices);
     launch(reduction, "reduce", chunk, count);
   }
-  launch(define("loss", [&](Value, const Chunk &) { sumLosses(); }), "loss", 0,
-         1);
+  launch(define("loss",
+                [&](Value, const Chunk &) {
+                  sumPanels(plan.losses, loss);
+                  sumPanels(plan.counts, correct);
+                }),
+         "loss", 0, 1);
   int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
   code.sharedScratchBytes = plan.sharedSize * bytes;
   code.scratchBytesPerWorker = plan.workerSize * bytes;
@@ -144,9 +150,10 @@ func::FuncOp HeadWriter::define(StringRef name, Body body) {
   w = entry->getArgument(1);
   labels = entry->getArgument(2);
   loss = entry->getArgument(3);
+  correct = entry->getArgument(4);
   if (shape.gradients) {
-    dx = entry->getArgument(4);
-    dw = entry->getArgument(5);
+    dx = entry->getArgument(5);
+    dw = entry->getArgument(6);
   }
   scratch = entry->getArgument(count - 1);
   Chunk chunk{entry->getArgument(count), entry->getArgument(count + 1)};
@@ -366,7 +373,7 @@ void HeadWriter::takeLabelLogits(Value block, Value panel, Value inChunk,
 }
 
 // Turns the sums of the blocks into the factors that make their powers
-// probabilities, and adds up the loss of the panel.
+// probabilities, and adds up loss and correct answers of the panel.
 void HeadWriter::combine(Value inChunk, const Chunk &chunk) {
   Value zero = write.index(0), blocks = write.index(plan.blocks);
   auto load = [&](int64_t part, Value block) {
@@ -389,17 +396,25 @@ void HeadWriter::combine(Value inChunk, const Chunk &chunk) {
   Value panel = write.add(chunk.first, inChunk);
   Value logits = write.add(write.mul(inChunk, plan.lanes), plan.labelLogits);
   Value weights = write.add(write.mul(inChunk, plan.lanes), plan.weights);
-  Value lossPlace = write.add(panel, plan.losses);
-  write.store(subFloat(logSum, write.load(scratch, logits, plan.lanes)),
-              scratch, logits);
+  Value hits = write.add(write.mul(inChunk, plan.lanes), plan.hits);
+  Value losses = write.add(panel, plan.losses);
+  Value counts = write.add(panel, plan.counts);
+  Value labelLogit = write.load(scratch, logits, plan.lanes);
+  Value isCorrect = arith::CmpFOp::create(
+      builder, write.loc, arith::CmpFPredicate::OGE, labelLogit, maximum);
+  write.store(arith::SelectOp::create(builder, write.loc, isCorrect,
+                                      constant(1, plan.lanes),
+                                      constant(0, plan.lanes)),
+              scratch, hits);
+  write.store(subFloat(logSum, labelLogit), scratch, logits);
   write.store(constant(0, plan.lanes), scratch, weights);
-  write.store(scalar(0), scratch, lossPlace);
+  write.store(scalar(0), scratch, losses);
+  write.store(scalar(0), scratch, counts);
   forEachToken(panel, [&](Value lane, Value label) {
     write.branch(write.isBelow(label, write.index(shape.vocabulary)), [&] {
       write.store(scalar(1), scratch, write.add(weights, lane));
-      Value term = write.loadScalar(scratch, write.add(logits, lane));
-      write.store(addFloat(write.loadScalar(scratch, lossPlace), term), scratch,
-                  lossPlace);
+      addToken(write.add(logits, lane), losses);
+      addToken(write.add(hits, lane), counts);
     });
   });
   if (!shape.gradients)
@@ -412,14 +427,20 @@ void HeadWriter::combine(Value inChunk, const Chunk &chunk) {
   });
 }
 
-void HeadWriter::sumLosses() {
+void HeadWriter::addToken(Value from, Value to) {
+  Value sum =
+      addFloat(write.loadScalar(scratch, to), write.loadScalar(scratch, from));
+  write.store(sum, scratch, to);
+}
+
+void HeadWriter::sumPanels(int64_t part, Value target) {
   Value total = write.fold(
       write.index(0), write.index(plan.panels), 1, scalar(0),
       [&](Value panel, Value carried) {
-        return addFloat(
-            carried, write.loadScalar(scratch, write.add(panel, plan.losses)));
+        return addFloat(carried,
+                        write.loadScalar(scratch, write.add(panel, part)));
       });
-  write.store(total, loss, write.index(0));
+  write.store(total, target, write.index(0));
 }
 
 KernelCode emitHead(ModuleOp module, StringRef symbol, const HeadShape &shape,

@@ -25,7 +25,8 @@ struct HeadPlan {
   // X^T as [panel][width][lanes]; X as [column panel][token][lanes];
   // maxima and factors as [block][token]; probabilities as
   // [block][panel][row][lanes]; dX^T as [slice][panel][width][lanes].
-  int64_t transposed, columns, maxima, factors, labelLogits, weights, losses;
+  int64_t transposed, columns, maxima, factors, labelLogits, hits, weights;
+  int64_t losses, counts; ///< By panel.
   int64_t probabilities, partials;
   int64_t sharedSize, workerSize;
   int64_t leftPanelStride; ///< Of W^T packed per worker.
@@ -62,7 +63,8 @@ private:
   void takeLabelLogits(mlir::Value block, mlir::Value panel,
                        mlir::Value inChunk, mlir::Value logits);
   void combine(mlir::Value inChunk, const Chunk &chunk);
-  void sumLosses();
+  void addToken(mlir::Value from, mlir::Value to);
+  void sumPanels(int64_t part, mlir::Value target);
   void computeGradients(mlir::Value slice, const Chunk &chunk);
   void packWeights(mlir::Value block);
   void scaleProbabilities(mlir::Value block, mlir::Value inChunk,
@@ -126,7 +128,7 @@ private:
   KernelCode code;
   llvm::SmallVector<mlir::Type> buffers;
   // The arguments of the function being written.
-  mlir::Value x, w, labels, loss, dx, dw, scratch, workerBase;
+  mlir::Value x, w, labels, loss, correct, dx, dw, scratch, workerBase;
 };
 
 } // namespace kiln::cpu

@@ -73,8 +73,8 @@ func.func @cross_entropy(%logits: tensor<4x8xf32>, %labels: tensor<4xi64>) -> te
 //   REFERENCE:   kiln.contract "av,vx->ax"
 //   REFERENCE:   kiln.contract "av,ax->vx"
 func.func @head(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %labels: tensor<4xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<16x8xf32>) {
-  %0:3 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<16x8xf32>)
-  return %0#0, %0#1, %0#2 : tensor<f32>, tensor<4x8xf32>, tensor<16x8xf32>
+  %0:4 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<f32>, tensor<4x8xf32>, tensor<16x8xf32>)
+  return %0#0, %0#2, %0#3 : tensor<f32>, tensor<4x8xf32>, tensor<16x8xf32>
 }
 
 // A key in the future gets minus infinity before the greatest score is sought, not zero after the exponential.

@@ -420,15 +420,15 @@ func.func @labels_of_other_shape(%logits: tensor<4x8xf32>, %labels: tensor<8xi32
 
 func.func @head_of_other_width(%x: tensor<4x8xf32>, %w: tensor<16x4xf32>, %labels: tensor<4xi32>) {
   // expected-error @+1 {{'kiln.head_loss' op contracts rows of 'tensor<4x8xf32>' with rows of 'tensor<16x4xf32>'}}
-  %0:3 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x4xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<16x4xf32>)
+  %0:4 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x4xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<f32>, tensor<4x8xf32>, tensor<16x4xf32>)
   return
 }
 
 // -----
 
 func.func @head_with_other_results(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %labels: tensor<4xi32>) {
-  // expected-error @+1 {{'kiln.head_loss' op must have a scalar as result, and perhaps gradients of the types of x and weight}}
-  %0:3 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>)
+  // expected-error @+1 {{'kiln.head_loss' op must have two scalars as results, and perhaps gradients of the types of x and weight}}
+  %0:4 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>)
   return
 }
 
@@ -436,7 +436,7 @@ func.func @head_with_other_results(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %l
 
 func.func @head_with_other_labels(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %labels: tensor<3xi32>) {
   // expected-error @+1 {{'kiln.head_loss' op has rows 'tensor<4x8xf32>' and labels 'tensor<3xi32>'}}
-  %0:3 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<3xi32>) -> (tensor<f32>, tensor<4x8xf32>, tensor<16x8xf32>)
+  %0:4 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<3xi32>) -> (tensor<f32>, tensor<f32>, tensor<4x8xf32>, tensor<16x8xf32>)
   return
 }
 

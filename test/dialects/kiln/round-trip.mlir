@@ -152,8 +152,8 @@ func.func @named(%ids: tensor<?x4xi32>, %table: tensor<16x8xf32>, %scale: tensor
   %m:3 = kiln.layer_norm %x, %scale epsilon 1.0e-5 : (tensor<?x4x8xf32>, tensor<8xf32>) -> (tensor<?x4x8xf32>, tensor<?x4xf32>, tensor<?x4xf32>)
   // CHECK: kiln.softmax_cross_entropy %{{.*}}, %{{.*}} : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<f32>
   %loss = kiln.softmax_cross_entropy %x, %ids : (tensor<?x4x8xf32>, tensor<?x4xi32>) -> tensor<f32>
-  // CHECK: kiln.head_loss %{{.*}}, %{{.*}}, %{{.*}} : (tensor<?x4x8xf32>, tensor<16x8xf32>, tensor<?x4xi32>) -> (tensor<f32>, tensor<?x4x8xf32>, tensor<16x8xf32>)
-  %head:3 = kiln.head_loss %x, %table, %ids : (tensor<?x4x8xf32>, tensor<16x8xf32>, tensor<?x4xi32>) -> (tensor<f32>, tensor<?x4x8xf32>, tensor<16x8xf32>)
+  // CHECK: kiln.head_loss %{{.*}}, %{{.*}}, %{{.*}} : (tensor<?x4x8xf32>, tensor<16x8xf32>, tensor<?x4xi32>) -> (tensor<f32>, tensor<f32>, tensor<?x4x8xf32>, tensor<16x8xf32>)
+  %head:4 = kiln.head_loss %x, %table, %ids : (tensor<?x4x8xf32>, tensor<16x8xf32>, tensor<?x4xi32>) -> (tensor<f32>, tensor<f32>, tensor<?x4x8xf32>, tensor<16x8xf32>)
   // CHECK: kiln.attention causal %{{.*}} scale 5.000000e-01 : (tensor<?x4x3x2x4xf32>) -> (tensor<?x4x2x4xf32>, tensor<?x2x4xf32>)
   %a:2 = kiln.attention causal %packed scale 0.5 : (tensor<?x4x3x2x4xf32>) -> (tensor<?x4x2x4xf32>, tensor<?x2x4xf32>)
   // CHECK: kiln.attention_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} scale 5.000000e-01

@@ -14,9 +14,26 @@ using namespace mlir;
 namespace {
 
 struct Reference {
-  double loss = 0;
+  double loss = 0, correct = 0;
   std::vector<double> dx, dw;
 };
+
+// The class with the greatest logit.
+template <typename Element>
+int32_t findGreatest(const Element *x, int64_t width, int64_t vocabulary,
+                     const Element *w) {
+  double greatest = -1e300;
+  int32_t found = 0;
+  for (int64_t v = 0; v < vocabulary; ++v) {
+    double logit = 0;
+    for (int64_t d = 0; d < width; ++d)
+      logit += double(x[d]) * double(w[v * width + d]);
+    if (logit > greatest)
+      found = int32_t(v);
+    greatest = std::max(greatest, logit);
+  }
+  return found;
+}
 
 template <typename Element>
 Reference computeReference(int64_t tokens, int64_t width, int64_t vocabulary,
@@ -40,6 +57,7 @@ Reference computeReference(int64_t tokens, int64_t width, int64_t vocabulary,
       sum += std::exp(logit - maximum);
     double logSum = maximum + std::log(sum);
     result.loss += logSum - logits[labels[t]];
+    result.correct += logits[labels[t]] == maximum;
     for (int64_t v = 0; v < vocabulary; ++v) {
       double p = std::exp(logits[v] - logSum) - (v == labels[t]);
       for (int64_t d = 0; d < width; ++d) {
@@ -68,12 +86,13 @@ void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
   auto bytes = [](int64_t count) { return count * sizeof(Element); };
   GuardedBuffer xBuffer(bytes(tokens * width)),
       wBuffer(bytes(vocabulary * width)), labelBuffer(tokens * 4),
-      lossBuffer(bytes(1)), dxBuffer(bytes(tokens * width)),
-      dwBuffer(bytes(vocabulary * width));
+      lossBuffer(bytes(1)), correctBuffer(bytes(1)),
+      dxBuffer(bytes(tokens * width)), dwBuffer(bytes(vocabulary * width));
   auto *x = static_cast<Element *>(xBuffer.data());
   auto *w = static_cast<Element *>(wBuffer.data());
   auto *labels = static_cast<int32_t *>(labelBuffer.data());
   auto *loss = static_cast<Element *>(lossBuffer.data());
+  auto *correct = static_cast<Element *>(correctBuffer.data());
   auto *dx = static_cast<Element *>(dxBuffer.data());
   auto *dw = static_cast<Element *>(dwBuffer.data());
   std::normal_distribution<double> normal;
@@ -82,8 +101,10 @@ void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
   for (int64_t i = 0; i < vocabulary * width; ++i)
     w[i] = scale * normal(random);
   for (int64_t t = 0; t < tokens; ++t)
-    labels[t] = t % 7 == 3 ? -1 : int32_t(random() % vocabulary);
-  std::vector<void *> buffers = {x, w, labels, loss};
+    labels[t] = t % 7 == 3   ? -1
+                : t % 4 == 1 ? findGreatest(x + t * width, width, vocabulary, w)
+                             : int32_t(random() % vocabulary);
+  std::vector<void *> buffers = {x, w, labels, loss, correct};
   if (gradients)
     buffers.insert(buffers.end(), {dx, dw});
   kernel.run(buffers, 3);
@@ -98,6 +119,7 @@ void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
       computeReference(tokens, width, vocabulary, x, w, labels);
   double tolerance = sizeof(Element) == 4 ? 2e-5 : 1e-12;
   EXPECT_NEAR(*loss, reference.loss, tolerance * (1 + reference.loss));
+  EXPECT_EQ(*correct, reference.correct);
   if (!gradients)
     return;
   tolerance *= 1 + scale * std::sqrt(double(width));
