@@ -128,8 +128,8 @@ Status TrainingLoop::openData() {
   shares_ = session_.findShares("train", batch);
   if (!session_.index().data())
     return Status();
-  Expected<std::unique_ptr<Dataset>> dataset =
-      Dataset::open(*session_.index().data(), seed());
+  Expected<std::unique_ptr<Dataset>> dataset = Dataset::open(
+      *session_.index().data(), session_.index().evaluation(), seed());
   if (!dataset.ok())
     return dataset.status();
   dataset_ = std::move(*dataset);

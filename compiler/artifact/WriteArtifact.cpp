@@ -352,6 +352,7 @@ void IndexWriter::addSettings() {
     index.evaluation->every = config.evaluation.every;
     index.evaluation->path = config.evaluation.path;
     index.evaluation->labels_path = config.evaluation.labels;
+    index.evaluation->fraction = config.evaluation.fraction;
   }
   index.training = std::make_unique<artifact::TrainingT>();
   index.training->global_batch = training.globalBatch;

@@ -246,16 +246,22 @@ private:
   void checkEvaluation() {
     if (!config.evaluation.isGiven || !areValid({"data.kind"}))
       return;
-    bool hasLabels = isWritten("evaluation.labels");
+    bool hasPath = isWritten("evaluation.path"),
+         hasLabels = isWritten("evaluation.labels");
     if (config.data.kind == DataKind::None)
       report("evaluation", "held-out samples are of the kind of the data; "
                            "found data.kind = none");
-    else if (config.data.kind == DataKind::Idx && !hasLabels)
+    else if (!hasPath && config.evaluation.fraction == 0)
+      report("evaluation.fraction", "found 0, wanted more: there is no "
+                                    "evaluation.path to take samples from");
+    else if (config.data.kind == DataKind::Idx && hasPath && !hasLabels)
       diagnostics.error(states.find("evaluation")->second.position,
                         "missing key 'evaluation.labels' (file of labels)");
     else if (config.data.kind != DataKind::Idx && hasLabels)
       report("evaluation.labels",
              "does not apply to data.kind = " + kindOfSection("data", config));
+    else if (!hasPath && hasLabels)
+      report("evaluation.labels", "wants evaluation.path beside it");
   }
 
   void checkDevices() {

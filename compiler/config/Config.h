@@ -111,9 +111,10 @@ struct DataConfig {
 /// Loss and accuracy on data held out; what it does not say is as in `data`.
 struct EvaluationConfig {
   bool isGiven = false;
-  int64_t every = 0; // steps; 0: after each epoch
-  std::string path;
-  std::string labels; // idx
+  int64_t every = 0;     // steps; 0: after each epoch
+  std::string path;      // empty: the end of the data is held out
+  std::string labels;    // idx
+  double fraction = 0.1; // of the data; without a path
 };
 
 /// Named axes over the devices; device = data * (size of tensor) + tensor.

@@ -170,8 +170,9 @@ const Key keys[] = {
 
     optionalSection("evaluation", at<evaluation, &E::isGiven>, "loss and accuracy on data held out"),
     plain("evaluation.every", "", KeyType::Every, "epoch", at<evaluation, &E::every>, "steps from one evaluation to the next, or epoch"),
-    plain("evaluation.path", "", KeyType::Path, "required", at<evaluation, &E::path>, "file of samples, of the same kind as the data"),
+    plain("evaluation.path", "", KeyType::Path, "absent", at<evaluation, &E::path>, "file of samples, of the same kind as the data; absent: the end of the data"),
     plain("evaluation.labels", "", KeyType::Path, "absent", at<evaluation, &E::labels>, "file of labels, where data.kind is idx"),
+    probability("evaluation.fraction", "", "0.1", at<evaluation, &E::fraction>, "part of the data that is held out, where there is no path"),
 
     section("devices", "what it runs on"),
     choice("devices.kind", "", "cpu", "cpu", "cuda|gpusim", at<devices, &V::kind>, "kind of device"),

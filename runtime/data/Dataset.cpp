@@ -3,6 +3,7 @@
 #include "runtime/artifact/Artifact.h"
 #include "runtime/data/ByteSource.h"
 
+#include <cmath>
 #include <cstring>
 
 namespace kiln {
@@ -33,8 +34,65 @@ static std::string textOf(const flatbuffers::String *string) {
   return string ? string->str() : "";
 }
 
-Expected<std::unique_ptr<Dataset>> Dataset::open(const artifact::Data &data,
-                                                 uint64_t seed) {
+namespace {
+
+/// Consecutive samples of another dataset.
+class Part : public Dataset {
+public:
+  Part(std::unique_ptr<Dataset> whole, uint64_t first, uint64_t count)
+      : Dataset("", {}), whole_(std::move(whole)), first_(first),
+        count_(count) {}
+
+  uint64_t samples() const override { return count_; }
+
+  Status checkInput(const artifact::Input &input) const override {
+    return whole_->checkInput(input);
+  }
+
+  void write(const artifact::Input &input, SampleId sample,
+             std::byte *target) const override {
+    whole_->write(input, {sample.epoch, first_ + sample.index}, target);
+  }
+
+private:
+  std::unique_ptr<Dataset> whole_;
+  uint64_t first_, count_;
+};
+
+} // namespace
+
+// The data without its last samples, or these.
+static Expected<std::unique_ptr<Dataset>> openPart(const artifact::Data &data,
+                                                   double fraction,
+                                                   bool isHeldOut,
+                                                   uint64_t seed) {
+  Expected<std::unique_ptr<Dataset>> whole =
+      openSource({data, textOf(data.path()), textOf(data.labels_path()), seed});
+  if (!whole.ok() || !*whole)
+    return whole;
+  uint64_t samples = (*whole)->samples();
+  double wanted = std::ceil(fraction * static_cast<double>(samples));
+  if (!(wanted >= 1 && wanted < static_cast<double>(samples)))
+    return rejectData(textOf(data.path()),
+                      "has " + std::to_string(samples) +
+                          " samples; to hold out " + std::to_string(fraction) +
+                          " of them leaves none to train on");
+  auto held = static_cast<uint64_t>(wanted);
+  uint64_t rest = samples - held;
+  return std::unique_ptr<Dataset>(
+      isHeldOut ? std::make_unique<Part>(std::move(*whole), rest, held)
+                : std::make_unique<Part>(std::move(*whole), 0, rest));
+}
+
+static bool isEnd(const artifact::Evaluation &heldOut) {
+  return !heldOut.path() || heldOut.path()->size() == 0;
+}
+
+Expected<std::unique_ptr<Dataset>>
+Dataset::open(const artifact::Data &data, const artifact::Evaluation *heldOut,
+              uint64_t seed) {
+  if (heldOut && isEnd(*heldOut))
+    return openPart(data, heldOut->fraction(), false, seed);
   return openSource(
       {data, textOf(data.path()), textOf(data.labels_path()), seed});
 }
@@ -42,6 +100,8 @@ Expected<std::unique_ptr<Dataset>> Dataset::open(const artifact::Data &data,
 Expected<std::unique_ptr<Dataset>>
 Dataset::openHeldOut(const artifact::Data &data,
                      const artifact::Evaluation &heldOut, uint64_t seed) {
+  if (isEnd(heldOut))
+    return openPart(data, heldOut.fraction(), true, seed);
   return openSource(
       {data, textOf(heldOut.path()), textOf(heldOut.labels_path()), seed});
 }

@@ -29,10 +29,12 @@ class Dataset {
 public:
   virtual ~Dataset() = default;
 
-  /// Opens what the artifact names; null for the kind "none". The seed is that
-  /// of what is drawn at random.
-  static Expected<std::unique_ptr<Dataset>> open(const artifact::Data &data,
-                                                 uint64_t seed);
+  /// Opens what the artifact names, but for samples held out (`heldOut` may be
+  /// null); null for the kind "none". The seed is that of what is drawn at
+  /// random.
+  static Expected<std::unique_ptr<Dataset>>
+  open(const artifact::Data &data, const artifact::Evaluation *heldOut,
+       uint64_t seed);
 
   /// Opens the data held out. What is learnt from data before training, such as
   /// the vocabulary, still comes from the training data.

@@ -2,6 +2,7 @@
 """The data of the model families, from files to steps; and what is wrong in files, with its place."""
 
 import json
+import random
 
 import harness
 import sample_data
@@ -25,6 +26,10 @@ class Data(harness.KilnTest):
             self.assertIn(text, err)
         self.write(name, good)
 
+    def accuracies(self, run):
+        records = map(json.loads, (self.folder / run / "metrics.jsonl").read_text().splitlines())
+        return [record["eval_accuracy"] for record in records if "eval_accuracy" in record]
+
     def test_sentences(self):
         self.write("words.tsv", sample_data.labelled_sentences(40))
         self.compile({"kind": "classifier", **ATTENTION}, {"kind": "tsv", "path": "words.tsv"})
@@ -44,10 +49,24 @@ class Data(harness.KilnTest):
             "data": {"kind": "tsv", "path": "train.tsv"},
             "evaluation": {"path": "test.tsv"}})
         self.kiln("train", "fit.yaml", "--run-folder", "run")
-        records = map(json.loads, (self.folder / "run/metrics.jsonl").read_text().splitlines())
-        accuracies = [record["eval_accuracy"] for record in records if "eval_accuracy" in record]
+        accuracies = self.accuracies("run")
         self.assertEqual(len(accuracies), 3)
         self.assertGreater(accuracies[-1], 0.95)
+
+    def test_end_of_a_text_is_held_out(self):
+        """Two of three letters can be known from those before, the third is one of two."""
+        noise = random.Random(1)
+        self.write("text.txt", "".join(noise.choice("ab") + "cd" for _ in range(1600)))
+        self.config("text.yaml", {
+            "model": {"kind": "gpt", **ATTENTION, "vocabulary": 256},
+            "training": {"global_batch": 16, "steps": 60, "optimizer": {"kind": "adamw", "learning_rate": 0.003}},
+            "data": {"kind": "text", "path": "text.txt"},
+            "evaluation": {"every": 30}})
+        self.kiln("train", "text.yaml", "--run-folder", "run")
+        accuracies = self.accuracies("run")
+        self.assertEqual(len(accuracies), 2)
+        self.assertGreater(accuracies[-1], 0.75)
+        self.assertLess(accuracies[-1], 0.92)
 
     def test_documents(self):
         self.write("pages.txt", sample_data.documents(30))

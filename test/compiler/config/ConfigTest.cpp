@@ -395,8 +395,14 @@ TEST(Config, EvaluationHasDataOfTheSameKind) {
   EXPECT_THAT(errorsOf(gptText, {"evaluation={path: b, every: step}"}),
               ElementsAre(HasSubstr("found 'step', wanted a positive integer "
                                     "or epoch")));
-  EXPECT_THAT(errorsOf(gptText, {"evaluation={every: epoch}"}),
-              ElementsAre(HasSubstr("missing key 'evaluation.path'")));
+  EXPECT_THAT(errorsOf(gptText, {"evaluation={every: epoch}"}), ElementsAre());
+  EXPECT_THAT(
+      errorsOf(gptText, {"evaluation={fraction: 0}"}),
+      ElementsAre(HasSubstr("evaluation.fraction: found 0, wanted more: "
+                            "there is no evaluation.path")));
+  EXPECT_THAT(
+      errorsOf(smallMlpText, {"evaluation={labels: b}"}),
+      ElementsAre(HasSubstr("evaluation.labels: wants evaluation.path")));
   EXPECT_THAT(errorsOf(gptText, {"evaluation={path: b, labels: c}"}),
               ElementsAre(HasSubstr("evaluation.labels: does not apply to "
                                     "data.kind = text")));

@@ -27,10 +27,28 @@ private:
 
 using PackedInput = Packed<Input, InputT>;
 
+inline DataT textData(const std::string &path, uint64_t sequence = 4) {
+  DataT data;
+  data.kind = "text";
+  data.path = path;
+  data.tokenizer = "bytes";
+  data.sequence = sequence;
+  data.vocabulary = 256;
+  return data;
+}
+
 inline Expected<std::unique_ptr<Dataset>> open(const DataT &data,
                                                uint64_t seed = 1) {
   Packed<Data, DataT> packed(data);
-  return Dataset::open(*packed, seed);
+  return Dataset::open(*packed, nullptr, seed);
+}
+
+/// The data without what is held out of it.
+inline Expected<std::unique_ptr<Dataset>>
+openRest(const DataT &data, const EvaluationT &heldOut, uint64_t seed = 1) {
+  Packed<Data, DataT> packed(data);
+  Packed<Evaluation, EvaluationT> evaluation(heldOut);
+  return Dataset::open(*packed, &*evaluation, seed);
 }
 
 inline Expected<std::unique_ptr<Dataset>>

@@ -6,16 +6,6 @@
 
 namespace kiln::test {
 
-static DataT textData(const std::string &path, uint64_t sequence = 4) {
-  DataT data;
-  data.kind = "text";
-  data.path = path;
-  data.tokenizer = "bytes";
-  data.sequence = sequence;
-  data.vocabulary = 256;
-  return data;
-}
-
 // Batches run on over the end of an epoch, and each epoch holds every sample
 // once.
 TEST(SampleOrder, CoversEveryEpochOnce) {

@@ -3,16 +3,6 @@
 
 namespace kiln::test {
 
-static DataT textData(const std::string &path, uint64_t sequence = 4) {
-  DataT data;
-  data.kind = "text";
-  data.path = path;
-  data.tokenizer = "bytes";
-  data.sequence = sequence;
-  data.vocabulary = 256;
-  return data;
-}
-
 TEST(TokenDataset, LabelsAreTokensOneFurtherOn) {
   TemporaryFile file("abcdefghijklm"); // 13 = 3 * 4 + 1: exactly 3 samples.
   auto dataset = open(textData(file.path()));

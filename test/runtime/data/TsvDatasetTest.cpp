@@ -55,6 +55,25 @@ TEST(TsvDataset, HeldOutDataHasTheIdsOfTheTrainingData) {
             std::string::npos);
 }
 
+// A sample that is trained on and evaluated would be known by heart.
+TEST(TsvDataset, EndOfTheDataIsHeldOut) {
+  TemporaryFile file("0\ta\n1\tb\n2\tc\n3\td\n4\te\n");
+  EvaluationT heldOut;
+  heldOut.fraction = 0.25;
+  DataT data = tsvData(file.path());
+  auto rest = openRest(data, heldOut), end = openHeldOut(data, heldOut);
+  ASSERT_TRUE(rest.ok() && end.ok());
+  EXPECT_EQ((*rest)->samples(), 3);
+  EXPECT_EQ((*end)->samples(), 2);
+  EXPECT_EQ(read(**rest, "label", {}, {0, 2}), Numbers{2});
+  EXPECT_EQ(read(**end, "label", {}, {0, 0}), Numbers{3});
+  EXPECT_EQ(read(**end, "label", {}, {0, 1}), Numbers{4});
+  heldOut.fraction = 0.9;
+  EXPECT_NE(openRest(data, heldOut).status().message().find(
+                file.path() + ": has 5 samples; to hold out"),
+            std::string::npos);
+}
+
 TEST(TsvDataset, KeepsTheVocabularysSize) {
   TemporaryFile file("0\ta a a b b c\n");
   DataT data = tsvData(file.path());
