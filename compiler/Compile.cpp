@@ -97,6 +97,7 @@ static Status compileVerified(ModuleOp module, const Config &config,
   if (Status available = checkAvailable(config.devices); !available.ok())
     return available;
   dump(module, options.dumpFolder, "1-model");
+  options.enter("passes");
   // What a user wrote may ask for what no pass can do; our own models may not.
   auto failPass = [&] {
     return text.fail(config.model.kind == ModelKind::File ? Code::inputRejected
@@ -128,11 +129,13 @@ static Status compileVerified(ModuleOp module, const Config &config,
       return failPass();
   }
   dump(modules.front(), options.dumpFolder, "3-exec");
+  options.enter("kernels");
   cpu::GenerateOptions generate{cpu::CpuTarget::host(), config.devices.threads,
                                 options.isReference};
   FailureOr<std::string> kernels = cpu::generateKernels(modules, generate);
   if (failed(kernels))
     return text.fail(Code::internal, "error: kernels could not be generated");
+  options.enter("memory plan");
   for (ModuleOp image : modules) {
     PassManager memory(module.getContext());
     buildMemoryPipeline(memory);
@@ -142,6 +145,7 @@ static Status compileVerified(ModuleOp module, const Config &config,
       return fits;
   }
   dump(modules.front(), options.dumpFolder, "4-planned");
+  options.enter("artifact");
   Status written =
       writeArtifact(images, *kernels, config, generate.target, outputPath);
   if (!written.ok())
@@ -160,6 +164,7 @@ Status compileModule(ModuleOp module, const Config &config,
 
 Status compileConfig(const Config &config, const CompileOptions &options,
                      const std::string &outputPath) {
+  options.enter("model");
   CompileContext context;
   OwningOpRef<ModuleOp> module;
   {

@@ -20,6 +20,13 @@ struct CompileOptions {
   /// Sees the step of a device before it becomes an image; for tests that show
   /// that a wrong plan is noticed.
   std::function<void(mlir::ModuleOp)> changeStep;
+  /// Called with the name of each stage when it begins, or null.
+  void (*enterStage)(const char *name) = nullptr;
+
+  void enter(const char *stage) const {
+    if (enterStage)
+      enterStage(stage);
+  }
 };
 
 /// A context with every dialect that a module may contain in any stage.

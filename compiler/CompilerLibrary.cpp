@@ -22,6 +22,7 @@ int kilnCompile(const KilnCompileRequest *request) {
   options.isReference = request->isReference != 0;
   if (request->dumpFolder)
     options.dumpFolder = request->dumpFolder;
+  options.enterStage = request->enterStage;
   kiln::Status status =
       kiln::compileConfig(*config, options, request->outputPath);
   if (!status.ok())

@@ -237,7 +237,7 @@ class Run(RunTest):
         os.close(terminal)
         out, _ = process.communicate()
         self.assertEqual(process.returncode, 0, shown)
-        self.assertIn(b"\rCompiling", shown.replace(b"\x1b[K", b""))
+        self.assertRegex(shown.replace(b"\x1b[K", b""), rb"\rCompiling: (model|passes|kernels), ")
         self.assertRegex(shown, rb"\[#* *\] \d+/%d  loss " % STEPS)
         self.assertTrue(shown.endswith(b"\r\x1b[K"), shown[-80:])
         self.assertNotIn(b"\r", out)

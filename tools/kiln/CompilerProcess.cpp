@@ -3,6 +3,7 @@
 
 #include "compiler/CompilerLibrary.h"
 
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -12,6 +13,8 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <functional>
+#include <new>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,6 +44,33 @@ void restoreSignals() {
     sigaction(guardedSignals[i], &unguarded[i], nullptr);
 }
 
+/// Where the compiler is, in memory that it shares with the command.
+struct SharedStage {
+  std::atomic<char> name[32];
+};
+SharedStage *sharedStage = nullptr;
+
+void enterStage(const char *name) {
+  for (std::atomic<char> &place : sharedStage->name)
+    place = *name ? *name++ : '\0';
+}
+
+/// Only where it is shown. Without it compiling is as good.
+void shareStage() {
+  void *page = mmap(nullptr, sizeof(SharedStage), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page != MAP_FAILED)
+    sharedStage = new (page) SharedStage{};
+}
+
+std::string describeStage() {
+  std::string text;
+  for (size_t i = 0; sharedStage && i + 1 < std::size(sharedStage->name); ++i)
+    if (char letter = sharedStage->name[i])
+      text += letter;
+  return text.empty() ? "" : ": " + text;
+}
+
 using CompileFunction = int (*)(const KilnCompileRequest *);
 
 CompileFunction openCompiler(const std::string &library) {
@@ -68,10 +98,12 @@ int callCompiler(const std::string &library, const CompileOptions &options,
   request.dumpFolder =
       options.dumpFolder.empty() ? nullptr : options.dumpFolder.c_str();
   request.isReference = options.isReference;
+  if (sharedStage)
+    request.enterStage = enterStage;
   return compile(&request);
 }
 
-/// Waits for the compiler; on a terminal, shows that it is at work.
+/// Waits for the compiler; on a terminal, shows what it is at.
 int waitForChild(pid_t child) {
   bool isShown = isatty(STDERR_FILENO);
   auto start = std::chrono::steady_clock::now();
@@ -84,7 +116,8 @@ int waitForChild(pid_t child) {
       continue;
     std::chrono::duration<double> time =
         std::chrono::steady_clock::now() - start;
-    fprintf(stderr, "\r\x1b[KCompiling, %.1f s", time.count());
+    fprintf(stderr, "\r\x1b[KCompiling%s, %.1f s", describeStage().c_str(),
+            time.count());
     usleep(100'000);
   }
   if (isShown)
@@ -165,6 +198,8 @@ std::string findCompilerLibrary() {
 int compileInChild(const std::string &library, const CompileOptions &options,
                    const std::string &output) {
   SignalGuard guard;
+  if (!sharedStage && isatty(STDERR_FILENO))
+    shareStage();
   int status = SignalGuard::received() ? 0 : runInChild([&] {
     return callCompiler(library, options, output);
   });
