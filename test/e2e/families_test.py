@@ -74,6 +74,20 @@ class Families(harness.KilnTest):
                 self.assertNotEqual(rounded, exact)
                 self.assert_close(rounded, exact, 2e-2)
 
+    def test_bf16_with_batch_norm(self):
+        """Norms of few values, or of images that are alike, make much of any rounding: hence large ones, of flat tiles."""
+        noise = random.Random(3)
+        rows = (bytes(noise.randrange(256) for _ in range(8)) for _ in range(40 * 8))
+        pixels = b"".join(bytes(pixel for pixel in row for _ in range(8)) * 8 for row in rows)
+        self.write("pictures.idx", idx((40, 64, 64), pixels))
+        training = {"steps": 50, "global_batch": 16, "optimizer": {"kind": "adamw", "learning_rate": 5e-6}}
+        options = {"image": 64, "statistics_group": 16}
+        exact = self.train("resnet", "f32", training, **options)
+        rounded = self.train("resnet", "bf16", {**training, "precision": "bf16"}, **options)
+        self.assertLess(exact[-1], exact[0])
+        self.assertNotEqual(rounded, exact)
+        self.assert_close(rounded, exact, 2e-2)
+
 
 if __name__ == "__main__":
     harness.main()
