@@ -112,6 +112,9 @@ private:
   SmallVector<Group *> ranked; // By rank.
   DenseMap<Operation *, Group *> groupOf;
   DenseMap<Operation *, unsigned> positions;
+  /// What devices do together they do in the order of the program, however each
+  /// of them fuses the rest.
+  DenseMap<Operation *, Operation *> nextCollective;
 };
 
 } // namespace
@@ -128,6 +131,13 @@ Grouping::Grouping(Block &block, bool fuse) : block(block), fuse(fuse) {
     groupOf[&op] = &group;
     positions[&op] = position++;
   }
+  Operation *previous = nullptr;
+  for (Operation &op : block)
+    if (isCollective(&op) && !isa<AllSliceOp>(op)) {
+      if (previous)
+        nextCollective[previous] = &op;
+      previous = &op;
+    }
 }
 
 void Grouping::visitReaders(Group *group,
@@ -136,6 +146,8 @@ void Grouping::visitReaders(Group *group,
     for (Operation *user : op->getUsers())
       if (Group *reader = groupOf.lookup(user); reader && reader != group)
         visit(reader);
+    if (Operation *next = nextCollective.lookup(op))
+      visit(groupOf[next]);
   }
 }
 

@@ -65,6 +65,12 @@ def Shard : Pass<"kiln-shard", "mlir::ModuleOp"> {
   ];
 }
 
+def MergeCollectives : Pass<"kiln-merge-collectives", "mlir::ModuleOp"> {
+  let summary = "Make few large collectives of many small ones, and start them early";
+  let dependentDialects = ["::kiln::KilnDialect"];
+  let options = [Option<"bucketBytes", "bucket-bytes", "int64_t", "4194304", "most of one collective, unless one tensor has more">];
+}
+
 def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
   let summary = "Give the batch its size and turn steps and functions into programs of phases";
   let description = [{

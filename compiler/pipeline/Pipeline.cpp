@@ -70,6 +70,7 @@ void buildStepPipeline(OpPassManager &manager, const Config &config) {
   shard.sequenceParallel = config.devices.isSequenceParallel;
   manager.addPass(createShard(shard));
   manager.addPass(createCanonicalizerPass());
+  manager.addPass(createMergeCollectives());
 }
 
 void buildImagePipeline(OpPassManager &manager, const Config &config,

@@ -4,6 +4,7 @@
 // which gradients are ordinary values that live as briefly as they can.
 // Otherwise sums and denominators are variables that the phases exchange.
 #include "compiler/pipeline/Passes.h"
+#include "compiler/shard/Collectives.h"
 #include "dialects/kiln/Composer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -169,6 +170,7 @@ void ScheduleStepPass::scheduleWhole(StepOp step, ProgramOp program) {
   mapping.map(step.getUpdate().getArguments(), known);
   endPhase(step, builder,
            inlineBlock(step.getUpdate().front(), builder, mapping, batch));
+  startSums(block);
 }
 
 void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program,
@@ -255,8 +257,7 @@ void ScheduleStepPass::addIdle(StepOp step, ProgramOp program,
   auto phase = PhaseOp::create(phases, loc, "idle", repeat, 0, batch,
                                phases.getStrArrayAttr({}));
   OpBuilder builder = OpBuilder::atBlockEnd(&phase.getBody().emplaceBlock());
-  SmallVector<Value> terms =
-      inlineIdle(step.getAccumulate().front(), builder);
+  SmallVector<Value> terms = inlineIdle(step.getAccumulate().front(), builder);
   for (auto [sum, term] : llvm::zip_equal(sums, terms))
     if (VariableOp variable = sum; term) {
       Value old = ReadOp::create(builder, loc, variable.getTensorType(),

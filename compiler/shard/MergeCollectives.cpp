@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Makes few large collectives of many small ones, and puts them where they run
+// beside other work. A sum starts as soon as its terms are known; what is
+// gathered starts one bucket ahead of its use. Nothing here depends on the
+// batch, so that replicas with different shares do the same things together.
+#include "compiler/pipeline/Passes.h"
+#include "compiler/shard/Collectives.h"
+#include "dialects/kiln/Composer.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+#define GEN_PASS_DEF_MERGECOLLECTIVES
+#include "compiler/pipeline/Passes.h.inc"
+
+namespace {
+
+struct MergeCollectivesPass : impl::MergeCollectivesBase<MergeCollectivesPass> {
+  using MergeCollectivesBase::MergeCollectivesBase;
+
+  void runOnOperation() override {
+    for (auto step : getOperation().getOps<StepOp>())
+      for (Region *region :
+           {&step.getPrologue(), &step.getAccumulate(), &step.getUpdate()})
+        merge(region->front());
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      merge(function.front());
+  }
+
+  void merge(Block &block);
+  void mergeLate(Block &block);
+  void mergeGathers(Block &block);
+};
+
+} // namespace
+
+static bool isSum(Operation *op) {
+  return isa<AllReduceOp, ReduceScatterOp>(op);
+}
+
+// Whether a value is that of a variable, which can be gathered at any time.
+static bool isRead(Value value) {
+  while (auto reshape = value.getDefiningOp<ReshapeOp>())
+    value = reshape.getOperand();
+  return !value.getDefiningOp() || value.getDefiningOp<ReadOp>();
+}
+
+// What runs when its last operand is made: sums, and new parameters that are
+// gathered.
+static bool isLate(Operation *op) {
+  return isSum(op) || (isa<AllGatherOp>(op) && !isRead(op->getOperand(0)) &&
+                       tensorType(op->getOperand(0)).hasStaticShape());
+}
+
+// Scalars made of sums wait until they are used, so that the sums of several
+// can be one: the norm of all gradients is such.
+static void sinkScalars(Block &block) {
+  SmallVector<Operation *> scalars;
+  for (Operation &op : block)
+    if (isa<Structured>(op) && !op.use_empty() &&
+        tensorType(op.getResult(0)).getRank() == 0 &&
+        llvm::all_of(op.getOperands(), [](Value operand) {
+          return tensorType(operand).getRank() == 0;
+        }))
+      scalars.push_back(&op);
+  for (Operation *op : llvm::reverse(scalars)) {
+    Operation *first = nullptr;
+    for (Operation *user : op->getUsers())
+      if (!first || user->isBeforeInBlock(first))
+        first = user;
+    op->moveBefore(first);
+  }
+}
+
+void startSums(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    if (!isSum(&op))
+      continue;
+    Operation *last = nullptr;
+    for (Value operand : op.getOperands())
+      if (Operation *maker = operand.getDefiningOp();
+          maker && (!last || last->isBeforeInBlock(maker)))
+        last = maker;
+    // Those that start together keep their order.
+    while (last && isSum(last->getNextNode()) && last->getNextNode() != &op)
+      last = last->getNextNode();
+    if (last)
+      op.moveAfter(last);
+  }
+}
+
+static int64_t countBytes(ValueRange values) {
+  int64_t bytes = 0;
+  for (Value value : values)
+    // One sample stands for the batch.
+    if (auto type = tensorType(value); type.hasStaticShape())
+      bytes += getByteSize(type);
+    else
+      bytes += getByteSize(RankedTensorType::get(type.getShape().drop_front(),
+                                                 type.getElementType()));
+  return bytes;
+}
+
+static bool canShare(Operation *a, Operation *b) {
+  auto element = [](Operation *op) {
+    return tensorType(op->getOperand(0)).getElementType();
+  };
+  auto reduceA = dyn_cast<AllReduceOp>(a), reduceB = dyn_cast<AllReduceOp>(b);
+  return a->getName() == b->getName() && element(a) == element(b) &&
+         a->getAttr("axes") == b->getAttr("axes") &&
+         (!reduceA || reduceA.getCombine() == reduceB.getCombine());
+}
+
+// One op at the place of `at` for all members.
+static Operation *fuse(ArrayRef<Operation *> members, Operation *at) {
+  if (members.size() == 1)
+    return members.front();
+  OpBuilder builder(at);
+  SmallVector<Value> operands;
+  SmallVector<Type> types;
+  SmallVector<int64_t> dimensions, blocks, units;
+  for (Operation *member : members) {
+    llvm::append_range(operands, member->getOperands());
+    llvm::append_range(types, member->getResultTypes());
+    auto append = [&](SmallVector<int64_t> &to, StringRef name) {
+      if (auto values = member->getAttrOfType<DenseI64ArrayAttr>(name))
+        llvm::append_range(to, values.asArrayRef());
+    };
+    append(dimensions, "dimensions");
+    append(blocks, "blocks");
+    append(units, "units");
+  }
+  OperationState state(at->getLoc(), at->getName(), operands, types,
+                       at->getAttrs());
+  Operation *merged = builder.create(state);
+  if (!isa<AllReduceOp>(merged)) {
+    merged->setAttr("dimensions", builder.getDenseI64ArrayAttr(dimensions));
+    merged->setAttr("blocks", builder.getDenseI64ArrayAttr(blocks));
+    merged->setAttr("units", builder.getDenseI64ArrayAttr(units));
+  }
+  unsigned first = 0;
+  for (Operation *member : members) {
+    member->replaceAllUsesWith(
+        merged->getResults().slice(first, member->getNumResults()));
+    first += member->getNumResults();
+    member->erase();
+  }
+  return merged;
+}
+
+// A bucket runs when its last member can, if nobody uses the others by then.
+void MergeCollectivesPass::mergeLate(Block &block) {
+  struct Bucket {
+    SmallVector<Operation *> members;
+    int64_t bytes = 0;
+  };
+  SmallVector<Bucket> open;
+  auto closeIf = [&](llvm::function_ref<bool(const Bucket &)> isDone) {
+    llvm::erase_if(open, [&](const Bucket &bucket) {
+      if (!isDone(bucket))
+        return false;
+      (void)fuse(bucket.members, bucket.members.back());
+      return true;
+    });
+  };
+  for (Operation &op : llvm::make_early_inc_range(block)) {
+    if (!isLate(&op))
+      continue;
+    int64_t bytes = countBytes(op.getOperands());
+    auto isUsed = [&](Operation *member) {
+      return llvm::any_of(member->getUsers(), [&](Operation *user) {
+        return user == &op || user->isBeforeInBlock(&op);
+      });
+    };
+    closeIf([&](const Bucket &bucket) {
+      return llvm::any_of(bucket.members, isUsed) ||
+             (canShare(bucket.members.front(), &op) &&
+              bucket.bytes + bytes > bucketBytes);
+    });
+    auto found = llvm::find_if(open, [&](const Bucket &bucket) {
+      return canShare(bucket.members.front(), &op);
+    });
+    Bucket &bucket = found == open.end() ? open.emplace_back() : *found;
+    bucket.members.push_back(&op);
+    bucket.bytes += bytes;
+  }
+  closeIf([](const Bucket &) { return true; });
+}
+
+void MergeCollectivesPass::merge(Block &block) {
+  sinkScalars(block);
+  startSums(block);
+  mergeLate(block);
+  mergeGathers(block);
+}
+
+// A bucket starts before the first use of the one before it.
+void MergeCollectivesPass::mergeGathers(Block &block) {
+  SmallVector<SmallVector<Operation *>> buckets;
+  int64_t bytes = 0;
+  auto isReady = [&](Operation *op, Operation *at) {
+    return llvm::all_of(op->getOperands(), [&](Value operand) {
+      Operation *maker = operand.getDefiningOp();
+      return !maker || maker->isBeforeInBlock(at);
+    });
+  };
+  for (Operation &op : block) {
+    // What samples have is gathered where it is made.
+    if (!isa<AllGatherOp>(op) || !tensorType(op.getOperand(0)).hasStaticShape())
+      continue;
+    int64_t own = countBytes(op.getResults());
+    if (buckets.empty() || !canShare(buckets.back().front(), &op) ||
+        !isReady(&op, buckets.back().front()) || bytes + own > bucketBytes) {
+      buckets.emplace_back();
+      bytes = 0;
+    }
+    buckets.back().push_back(&op);
+    bytes += own;
+  }
+  Operation *firstUse = nullptr; // Of the bucket before.
+  for (ArrayRef<Operation *> bucket : buckets) {
+    Operation *gather = fuse(bucket, bucket.front());
+    Operation *use = nullptr;
+    for (Operation *user : gather->getUsers())
+      if (Operation *inBlock = block.findAncestorOpInBlock(*user);
+          inBlock && (!use || inBlock->isBeforeInBlock(use)))
+        use = inBlock;
+    if (firstUse && firstUse->isBeforeInBlock(gather) &&
+        isReady(gather, firstUse))
+      gather->moveBefore(firstUse);
+    firstUse = use;
+  }
+}
+
+} // namespace kiln

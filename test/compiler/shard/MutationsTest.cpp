@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The comparison of plans can fail: each of these faults, put into the step of
+// a device, moves its losses away from those of one device.
+#include "dialects/kiln/Composer.h"
+#include "test/compiler/shard/PlanCase.h"
+
+#include <gtest/gtest.h>
+
+using namespace mlir;
+
+namespace kiln::test {
+namespace {
+
+Zoo &zoo() {
+  static Zoo shared;
+  return shared;
+}
+
+/// Changes the first op of a kind for which `change` says that it did.
+template <typename Op>
+bool changeFirst(Region &region, llvm::function_ref<bool(Op)> change) {
+  return region
+      .walk([&](Op op) {
+        return change(op) ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+StepOp getStep(ModuleOp module) { return *module.getOps<StepOp>().begin(); }
+
+bool goesOver(ArrayAttr axes, StringRef axis) {
+  return llvm::any_of(axes, [&](Attribute each) {
+    return cast<StringAttr>(each).getValue() == axis;
+  });
+}
+
+using Mutation = std::function<bool(StepOp)>;
+
+struct Fault {
+  const char *name;
+  const char *family;
+  Plan plan;
+  Mutation mutate;
+};
+
+Plan meshOf(int64_t data, int64_t tensor, int64_t zero = 0,
+            bool isSequenceParallel = true) {
+  Plan plan;
+  plan.data = data;
+  plan.tensor = tensor;
+  plan.zero = zero;
+  plan.isSequenceParallel = isSequenceParallel;
+  return plan;
+}
+
+/// Leaves a sum in terms: every device goes on with its own.
+bool dropReduction(Region &region, StringRef axis, Combine combine,
+                   llvm::function_ref<bool(Value)> isWanted) {
+  return changeFirst<AllReduceOp>(region, [&](AllReduceOp op) {
+    if (op.getCombine() != combine || !goesOver(op.getAxes(), axis) ||
+        !isWanted(op.getOperand(0)))
+      return false;
+    op.replaceAllUsesWith(op.getOperands());
+    op.erase();
+    return true;
+  });
+}
+
+bool isAny(Value) { return true; }
+bool isMatrix(Value value) { return tensorType(value).getRank() > 1; }
+bool isScalar(Value value) { return tensorType(value).getRank() == 0; }
+
+/// Lets through what masks set to zero.
+bool dropMask(Region &region) {
+  bool isDone = false;
+  region.walk([&](SelectOp op) {
+    auto spread = op.getRhs().getDefiningOp<BroadcastOp>();
+    auto fill =
+        spread ? spread.getOperand().getDefiningOp<ConstantOp>() : ConstantOp();
+    auto mask = op.getCondition().getDefiningOp<BroadcastOp>();
+    if (!fill || !mask || tensorType(mask.getOperand()).getRank() != 1 ||
+        !fill.getValue().isZero())
+      return;
+    op.getResult().replaceAllUsesWith(op.getLhs());
+    isDone = true;
+  });
+  return isDone;
+}
+
+const Fault faults[] = {
+    {"a sum over tensor is dropped", "gpt", meshOf(1, 2, 0, false),
+     [](StepOp step) {
+       return dropReduction(step.getAccumulate(), "tensor", Combine::sum,
+                            isMatrix);
+     }},
+    {"a gradient is not summed over replicas", "mlp", meshOf(2, 1),
+     [](StepOp step) {
+       return dropReduction(step.getUpdate(), "data", Combine::sum, isMatrix);
+     }},
+    {"the maximum of the logits is a device's own", "gpt", meshOf(1, 2),
+     [](StepOp step) {
+       return dropReduction(step.getAccumulate(), "tensor", Combine::max,
+                            isAny);
+     }},
+    {"the mean of the replicas' means", "bert", meshOf(2, 1),
+     [](StepOp step) {
+       return changeFirst<AllReduceOp>(step.getPrologue(), [](AllReduceOp op) {
+         OpBuilder builder(op);
+         Composer c(builder, op.getLoc());
+         op.getResult(0).replaceAllUsesWith(c.mul(op.getOperand(0), 2));
+         return true;
+       });
+     }},
+    {"elements that drop out are numbered by the part", "gpt", meshOf(1, 2),
+     [](StepOp step) {
+       return changeFirst<DropoutOp>(step.getAccumulate(), [](DropoutOp op) {
+         if (!op.getElements())
+           return false;
+         op.getElementsMutable().clear();
+         return true;
+       });
+     }},
+    {"padding of the vocabulary has a part in the sum", "gpt", meshOf(1, 2),
+     [](StepOp step) { return dropMask(step.getAccumulate()); }},
+    {"padding of a biased vocabulary has a part in the sum", "bert",
+     meshOf(1, 2), [](StepOp step) { return dropMask(step.getAccumulate()); }},
+    {"the gradient of a tied table counts twice", "gpt", meshOf(2, 1),
+     [](StepOp step) {
+       return changeFirst<EmbeddingGradOp>(
+           step.getAccumulate(), [](EmbeddingGradOp op) {
+             OpBuilder builder = OpBuilder(op->getNextNode());
+             Composer c(builder, op.getLoc());
+             Value twice = c.add(op.getResult(), op.getResult());
+             op.getResult().replaceAllUsesExcept(twice, twice.getDefiningOp());
+             return true;
+           });
+     }},
+    {"the norm that clips is the replica's own", "mlp", meshOf(2, 1, 1),
+     [](StepOp step) {
+       bool isDone = false;
+       // All but the first, which is the loss.
+       unsigned count = 0;
+       for (auto op :
+            llvm::to_vector(step.getUpdate().front().getOps<AllReduceOp>()))
+         for (auto [operand, result] :
+              llvm::zip_equal(op.getOperands(), op.getResults()))
+           if (isScalar(operand) && count++ > 0) {
+             result.replaceAllUsesWith(operand);
+             isDone = true;
+           }
+       return isDone;
+     }},
+    {"an updated parameter is not gathered", "mlp", meshOf(2, 1, 1),
+     [](StepOp step) {
+       return changeFirst<AssignOp>(step.getUpdate(), [](AssignOp op) {
+         auto reshape = op.getValue().getDefiningOp<ReshapeOp>();
+         Value value = reshape ? reshape.getOperand() : op.getValue();
+         if (!value.getDefiningOp<AllGatherOp>())
+           return false;
+         OpBuilder builder(op);
+         op.getValueMutable().assign(ReadOp::create(
+             builder, op.getLoc(), op.getValue().getType(), op.getVariable()));
+         return true;
+       });
+     }},
+    {"rows of the table are off by one", "gpt", meshOf(1, 2),
+     [](StepOp step) {
+       return changeFirst<EmbeddingOp>(
+           step.getAccumulate(), [](EmbeddingOp op) {
+             if (!op.getFirst())
+               return false;
+             OpBuilder builder(op);
+             Composer c(builder, op.getLoc());
+             op.getFirstMutable().assign(c.add(op.getFirst(), 1));
+             return true;
+           });
+     }},
+    {"a part is taken where a sum of parts is wanted", "gpt", meshOf(1, 2),
+     [](StepOp step) {
+       return changeFirst<ReduceScatterOp>(
+           step.getAccumulate(), [](ReduceScatterOp op) {
+             OpBuilder builder(op);
+             auto slice = AllSliceOp::create(
+                 builder, op.getLoc(), op.getResultTypes(), op.getOperands(),
+                 op.getAxes(), op.getDimensions(), op.getBlocks(),
+                 op.getUnits());
+             op.replaceAllUsesWith(slice.getResults());
+             op.erase();
+             return true;
+           });
+     }},
+    {"a gradient is summed over devices that have the same", "mlp",
+     meshOf(2, 2),
+     [](StepOp step) {
+       return changeFirst<AllReduceOp>(step.getUpdate(), [](AllReduceOp op) {
+         if (goesOver(op.getAxes(), "tensor") || isScalar(op.getOperand(0)))
+           return false;
+         OpBuilder builder(op);
+         op.setAxesAttr(builder.getStrArrayAttr({"data", "tensor"}));
+         return true;
+       });
+     }},
+    {"the loss of a replica is left out", "classifier", meshOf(3, 1),
+     [](StepOp step) {
+       return dropReduction(step.getUpdate(), "data", Combine::sum, isScalar);
+     }},
+    {"a gathered part is its neighbour's", "bert", meshOf(2, 1, 3),
+     [](StepOp step) {
+       // The second matrix that is gathered takes the first one's place.
+       AllGatherOp first;
+       return changeFirst<AllGatherOp>(
+           step.getAccumulate(), [&](AllGatherOp op) {
+             if (first && first.getResultTypes() == op.getResultTypes() &&
+                 first.getOperands() != op.getOperands()) {
+               op.replaceAllUsesWith(first.getResults());
+               return true;
+             }
+             if (tensorType(op.getResult(0)).getNumElements() > 200)
+               first = op;
+             return false;
+           });
+     }},
+};
+
+class Mutations : public testing::TestWithParam<size_t> {};
+
+TEST_P(Mutations, AreNoticed) {
+  const Fault &fault = faults[GetParam()];
+  SCOPED_TRACE(fault.name);
+  bool isMutated = false;
+  Outcome broken =
+      zoo().train(fault.family, "f64", fault.plan, [&](ModuleOp module) {
+        isMutated = fault.mutate(getStep(module));
+      });
+  ASSERT_TRUE(broken.refused.empty()) << broken.refused;
+  EXPECT_TRUE(isMutated);
+  EXPECT_GT(zoo().compare(fault.family, "f64", broken), 1e-10);
+}
+
+INSTANTIATE_TEST_SUITE_P(Faults, Mutations,
+                         testing::Range<size_t>(0, std::size(faults)));
+
+} // namespace
+} // namespace kiln::test
