@@ -13,6 +13,7 @@
 #include "llvm/Support/SHA256.h"
 
 using namespace mlir;
+using namespace kiln::shard;
 
 namespace kiln {
 

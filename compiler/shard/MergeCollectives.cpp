@@ -220,14 +220,15 @@ void MergeCollectivesPass::mergeGathers(Block &block) {
     buckets.back().push_back(&op);
     bytes += own;
   }
+  SmallVector<Operation *> gathers;
+  for (ArrayRef<Operation *> bucket : buckets)
+    gathers.push_back(fuse(bucket, bucket.front()));
   Operation *firstUse = nullptr; // Of the bucket before.
-  for (ArrayRef<Operation *> bucket : buckets) {
-    Operation *gather = fuse(bucket, bucket.front());
+  for (Operation *gather : gathers) {
     Operation *use = nullptr;
     for (Operation *user : gather->getUsers())
-      if (Operation *inBlock = block.findAncestorOpInBlock(*user);
-          inBlock && (!use || inBlock->isBeforeInBlock(use)))
-        use = inBlock;
+      if (!use || user->isBeforeInBlock(use))
+        use = user;
     if (firstUse && firstUse->isBeforeInBlock(gather) &&
         isReady(gather, firstUse))
       gather->moveBefore(firstUse);

@@ -7,7 +7,7 @@
 
 using namespace mlir;
 
-namespace kiln {
+namespace kiln::shard {
 
 // What is gathered is used again by the next few ops, and made again for those
 // that come later, such as the backward pass: it would be kept until then.
@@ -755,4 +755,4 @@ LogicalResult Partitioner::visitFactored(Operation *op,
   return success();
 }
 
-} // namespace kiln
+} // namespace kiln::shard

@@ -5,7 +5,7 @@
 #include "compiler/shard/FactorRule.h"
 #include "compiler/shard/Resharder.h"
 
-namespace kiln {
+namespace kiln::shard {
 
 /// Writes one device's program for ops on whole tensors, op by op in their
 /// order. Each op is cut along the factor that asks for the least to be moved;
@@ -93,6 +93,6 @@ private:
   bool isInParts = false; // Time stands still while an op is taken apart.
 };
 
-} // namespace kiln
+} // namespace kiln::shard
 
 #endif // KILN_COMPILER_SHARD_PARTITIONER_H

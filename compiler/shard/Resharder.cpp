@@ -5,7 +5,7 @@
 
 using namespace mlir;
 
-namespace kiln {
+namespace kiln::shard {
 
 Value Resharder::allReduce(Value value, ArrayRef<unsigned> axes) {
   return AllReduceOp::create(builder, value.getLoc(), value.getType(), value,
@@ -160,4 +160,4 @@ Value Resharder::maskPadding(Value local, unsigned dimension, int64_t size,
   return c.select(mask, local, c.fill(fill, local));
 }
 
-} // namespace kiln
+} // namespace kiln::shard

@@ -5,7 +5,7 @@
 #include "dialects/kiln/Composer.h"
 #include "dialects/kiln/Sharding.h"
 
-namespace kiln {
+namespace kiln::shard {
 
 /// Writes the collectives that take a tensor from one sharding to another, at
 /// the builder's place.
@@ -44,6 +44,6 @@ private:
   const Mesh &mesh;
 };
 
-} // namespace kiln
+} // namespace kiln::shard
 
 #endif // KILN_COMPILER_SHARD_RESHARDER_H

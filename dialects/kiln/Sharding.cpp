@@ -46,6 +46,8 @@ LogicalResult CutAttr::verify(EmitError emitError, ArrayAttr axes,
   return verifyNames(emitError, axes);
 }
 
+namespace shard {
+
 Mesh Mesh::get(MeshAttr attribute) {
   Mesh mesh;
   for (Attribute name : attribute.getAxes())
@@ -189,9 +191,13 @@ Mesh getMesh(Operation *op) {
   return attribute ? Mesh::get(attribute) : Mesh();
 }
 
+} // namespace shard
+
 //===----------------------------------------------------------------------===//
 // Ops
 //===----------------------------------------------------------------------===//
+
+using namespace shard;
 
 LogicalResult VariableOp::verify() {
   if (!getWhole())

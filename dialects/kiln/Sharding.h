@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // How tensors are cut over a mesh, as passes work with it; attributes are its
-// printed form.
+// printed form. In a namespace of its own, because the runtime has a mesh, too.
 #ifndef KILN_DIALECTS_KILN_SHARDING_H
 #define KILN_DIALECTS_KILN_SHARDING_H
 
 #include "dialects/kiln/Kiln.h"
 
-namespace kiln {
+namespace kiln::shard {
 
 /// Axes are numbered in the order of the mesh.
 using Axes = llvm::SmallVector<unsigned, 2>;
@@ -80,6 +80,6 @@ verifyTiling(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
 inline constexpr llvm::StringLiteral kMeshAttribute = "kiln.mesh";
 Mesh getMesh(mlir::Operation *op);
 
-} // namespace kiln
+} // namespace kiln::shard
 
 #endif // KILN_DIALECTS_KILN_SHARDING_H
