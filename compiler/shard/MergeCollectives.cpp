@@ -31,6 +31,7 @@ struct MergeCollectivesPass : impl::MergeCollectivesBase<MergeCollectivesPass> {
   }
 
   void merge(Block &block);
+  int64_t limitBucket(Block &block);
   void mergeLate(Block &block);
   void mergeGathers(Block &block);
 };
@@ -151,6 +152,17 @@ static Operation *fuse(ArrayRef<Operation *> members, Operation *at) {
   return merged;
 }
 
+// Several buckets even of a small model, so that one can move while another is
+// computed with; but none that is not worth its start.
+int64_t MergeCollectivesPass::limitBucket(Block &block) {
+  constexpr int64_t kFewest = 8, kLeast = int64_t(64) << 10;
+  int64_t bytes = 0;
+  for (Operation &op : block)
+    if (isLate(&op) || isa<AllGatherOp>(op))
+      bytes += countBytes(op.getResults());
+  return std::min<int64_t>(bucketBytes, std::max(kLeast, bytes / kFewest));
+}
+
 // A bucket runs when its last member can, if nobody uses the others by then.
 void MergeCollectivesPass::mergeLate(Block &block) {
   struct Bucket {
@@ -158,6 +170,7 @@ void MergeCollectivesPass::mergeLate(Block &block) {
     int64_t bytes = 0;
   };
   SmallVector<Bucket> open;
+  int64_t limit = limitBucket(block);
   auto closeIf = [&](llvm::function_ref<bool(const Bucket &)> isDone) {
     llvm::erase_if(open, [&](const Bucket &bucket) {
       if (!isDone(bucket))
@@ -178,7 +191,7 @@ void MergeCollectivesPass::mergeLate(Block &block) {
     closeIf([&](const Bucket &bucket) {
       return llvm::any_of(bucket.members, isUsed) ||
              (canShare(bucket.members.front(), &op) &&
-              bucket.bytes + bytes > bucketBytes);
+              bucket.bytes + bytes > limit);
     });
     auto found = llvm::find_if(open, [&](const Bucket &bucket) {
       return canShare(bucket.members.front(), &op);
@@ -200,7 +213,7 @@ void MergeCollectivesPass::merge(Block &block) {
 // A bucket starts before the first use of the one before it.
 void MergeCollectivesPass::mergeGathers(Block &block) {
   SmallVector<SmallVector<Operation *>> buckets;
-  int64_t bytes = 0;
+  int64_t bytes = 0, limit = limitBucket(block);
   auto isReady = [&](Operation *op, Operation *at) {
     return llvm::all_of(op->getOperands(), [&](Value operand) {
       Operation *maker = operand.getDefiningOp();
@@ -213,7 +226,7 @@ void MergeCollectivesPass::mergeGathers(Block &block) {
       continue;
     int64_t own = countBytes(op.getResults());
     if (buckets.empty() || !canShare(buckets.back().front(), &op) ||
-        !isReady(&op, buckets.back().front()) || bytes + own > bucketBytes) {
+        !isReady(&op, buckets.back().front()) || bytes + own > limit) {
       buckets.emplace_back();
       bytes = 0;
     }
