@@ -57,12 +57,15 @@ Plan meshOf(int64_t data, int64_t tensor, int64_t zero = 0,
 bool dropReduction(Region &region, StringRef axis, Combine combine,
                    llvm::function_ref<bool(Value)> isWanted) {
   return changeFirst<AllReduceOp>(region, [&](AllReduceOp op) {
-    if (op.getCombine() != combine || !goesOver(op.getAxes(), axis) ||
-        !isWanted(op.getOperand(0)))
+    if (op.getCombine() != combine || !goesOver(op.getAxes(), axis))
       return false;
-    op.replaceAllUsesWith(op.getOperands());
-    op.erase();
-    return true;
+    for (auto [operand, result] :
+         llvm::zip_equal(op.getOperands(), op.getResults()))
+      if (isWanted(operand)) {
+        result.replaceAllUsesWith(operand);
+        return true;
+      }
+    return false;
   });
 }
 
@@ -193,7 +196,8 @@ const Fault faults[] = {
      meshOf(2, 2),
      [](StepOp step) {
        return changeFirst<AllReduceOp>(step.getUpdate(), [](AllReduceOp op) {
-         if (goesOver(op.getAxes(), "tensor") || isScalar(op.getOperand(0)))
+         if (goesOver(op.getAxes(), "tensor") ||
+             llvm::all_of(op.getOperands(), isScalar))
            return false;
          OpBuilder builder(op);
          op.setAxesAttr(builder.getStrArrayAttr({"data", "tensor"}));
@@ -206,17 +210,21 @@ const Fault faults[] = {
      }},
     {"a gathered part is its neighbour's", "bert", meshOf(2, 1, 3),
      [](StepOp step) {
-       // The second matrix that is gathered takes the first one's place.
-       AllGatherOp first;
+       // A matrix is taken for another of its shape that was gathered before.
+       SmallVector<std::pair<Value, Value>> seen; // Part and whole.
        return changeFirst<AllGatherOp>(
            step.getAccumulate(), [&](AllGatherOp op) {
-             if (first && first.getResultTypes() == op.getResultTypes() &&
-                 first.getOperands() != op.getOperands()) {
-               op.replaceAllUsesWith(first.getResults());
-               return true;
+             for (auto [part, whole] :
+                  llvm::zip_equal(op.getOperands(), op.getResults())) {
+               for (auto [other, stale] : seen)
+                 if (whole.getType() == stale.getType() && part != other &&
+                     !whole.use_empty()) {
+                   whole.replaceAllUsesWith(stale);
+                   return true;
+                 }
+               if (tensorType(whole).getNumElements() > 200)
+                 seen.push_back({part, whole});
              }
-             if (tensorType(op.getResult(0)).getNumElements() > 200)
-               first = op;
              return false;
            });
      }},
