@@ -36,6 +36,8 @@ public:
     // Strangers are collected, so that each can be reported with a suggestion.
     app.allow_extras();
     app.set_version_flag("--version", "kiln " KILN_VERSION);
+    // One verb at most: the `verify` of `checkpoint verify` is not another.
+    app.require_subcommand(0, 1);
     addTrain();
     addCompile();
     addRun();
