@@ -143,11 +143,15 @@ void Group::pack(const Turn &turn, uint64_t part, uint64_t begin, uint64_t end,
   });
 }
 
-void Group::exchangeMessages(const Turn &turn) const {
+void Group::exchangeMessages(const Turn &turn, bool isSecondHalf) const {
   Endpoint &endpoint = turn.endpoint;
+  // Who waits in the second half of a sum may wait for one that waits in the
+  // first: that one knows who is missing, and has the time to say so.
+  constexpr std::chrono::seconds more{2};
+  std::chrono::seconds limit = endpoint.settings.limit;
   if (std::optional<uint32_t> missing =
           link_->transfer(turn.member, endpoint.sends, endpoint.receives,
-                          endpoint.settings.limit))
+                          isSecondHalf ? limit + more : limit))
     giveUp(turn, *missing);
   for (const Message &message : endpoint.receives)
     endpoint.receivedBytes += message.count;
@@ -180,7 +184,7 @@ void Group::reduce(const Turn &turn) {
             {other, out + slot, (clip(turn.member) - begin) * size});
     }
     if (link_)
-      exchangeMessages(turn);
+      exchangeMessages(turn, /*isSecondHalf=*/false);
     combine(turn, begin, clip(turn.member), slot);
   });
   if (!exchange.gathers())
@@ -268,7 +272,7 @@ void Group::gather(const Turn &turn) {
             {other, out + slot, (clip(other) - begin) * size});
     }
     if (link_)
-      exchangeMessages(turn);
+      exchangeMessages(turn, /*isSecondHalf=*/turn.exchange.reduces());
     takeParts(turn, begin, end, slot);
   });
 }

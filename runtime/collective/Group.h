@@ -100,7 +100,7 @@ private:
   template <typename Source>
   void pack(const Turn &turn, uint64_t part, uint64_t begin, uint64_t end,
             std::byte *bytes, Source source) const;
-  void exchangeMessages(const Turn &turn) const;
+  void exchangeMessages(const Turn &turn, bool isSecondHalf) const;
   void clearPadding(const Turn &turn) const;
   void delay(const Turn &turn) const;
   /// Bytes that one message may have.
