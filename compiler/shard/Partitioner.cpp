@@ -41,12 +41,6 @@ Sharding Partitioner::getSharding(Value whole) {
   return known.find(whole)->second.sharding;
 }
 
-Sharding Partitioner::unpartial(Value whole) {
-  Sharding sharding = getSharding(whole);
-  sharding.partial.clear();
-  return sharding;
-}
-
 Value Partitioner::getWhole(Value whole) {
   return get(whole, Sharding::whole(tensorType(whole).getRank()));
 }
@@ -70,136 +64,6 @@ Value Partitioner::get(Value whole, const Sharding &wanted) {
   });
   versions.push_back({wanted, local, time});
   return local;
-}
-
-//===----------------------------------------------------------------------===//
-// Lazy values: repeated, counted or made of such, they are made where and as
-// they are used.
-//===----------------------------------------------------------------------===//
-
-static bool isElementwise(Operation *op) {
-  auto structured = dyn_cast<Structured>(op);
-  return structured && structured.getReduction() == Reduction::none &&
-         op->getNumOperands() > 0 &&
-         llvm::all_of(structured.getLoopMaps(),
-                      [](AffineMap map) { return map.isIdentity(); });
-}
-
-bool Partitioner::isLazy(Value whole) {
-  auto found = known.find(whole);
-  return found != known.end() && !found->second.local;
-}
-
-bool Partitioner::isLazyOp(Operation *op) {
-  if (op->getNumResults() != 1 || tensorType(op->getResult(0)).getRank() == 0)
-    return false;
-  return isa<BroadcastOp, IotaOp>(op) ||
-         (isElementwise(op) &&
-          llvm::all_of(op->getOperands(),
-                       [&](Value operand) { return isLazy(operand); }));
-}
-
-// How it lies if nobody asks: cut as what it is made of.
-Sharding Partitioner::inferLazy(Operation *op) {
-  FactorRule rule = *FactorRule::get(op);
-  Sharding sharding = Sharding::whole(tensorType(op->getResult(0)).getRank());
-  for (auto [operand, dims] :
-       llvm::zip_equal(op->getOperands(), rule.operands)) {
-    Sharding from = getSharding(operand);
-    if (!from.flat.empty())
-      continue;
-    for (auto [cut, factor] : llvm::zip_equal(from.dims, dims))
-      if (auto dim = FactorRule::findDim(rule.results[0], factor);
-          dim && !cut.isWhole() && sharding.isWhole())
-        sharding.dims[*dim] = cut;
-  }
-  return sharding;
-}
-
-// The numbers, in the whole, of what a device has of a dimension.
-Value Partitioner::numberElements(int64_t size, const Cut &cut, Location loc) {
-  Composer c(builder, loc);
-  if (cut.isWhole())
-    return c.iota(size);
-  int64_t units = cut.localUnits(size, mesh), run = units * cut.unit;
-  Value first = c.mul(resharder.coordinate(cut.axes, loc), double(run));
-  Value numbers = c.iota(run);
-  numbers = c.add(numbers, c.spread(first, numbers));
-  if (cut.blocks == 1)
-    return numbers;
-  auto box = RankedTensorType::get({cut.blocks, run}, builder.getI32Type());
-  Value block = c.mul(c.iota(cut.blocks), double(size / cut.blocks));
-  Value all = c.add(c.broadcast("r->br", numbers, box),
-                    c.broadcast("b->br", block, box));
-  return c.reshape(all, {cut.blocks * run});
-}
-
-// Elements of a sample in the order of the whole tensor.
-Value Partitioner::numberSampleElements(RankedTensorType whole,
-                                        const Sharding &sharding,
-                                        Location loc) {
-  Composer c(builder, loc);
-  RankedTensorType local = sharding.localBox(whole, mesh);
-  auto box = RankedTensorType::get(local.getShape().drop_front(),
-                                   builder.getI32Type());
-  std::string letters = indexLetters(box.getRank());
-  Value numbers;
-  int64_t stride = 1;
-  for (int64_t dim = whole.getRank() - 1; dim > 0; --dim) {
-    Value index =
-        numberElements(whole.getDimSize(dim), sharding.dims[dim], loc);
-    Value term = c.broadcast(letters.substr(dim - 1, 1) + "->" + letters,
-                             c.mul(index, double(stride)), box);
-    numbers = numbers ? c.add(numbers, term) : term;
-    stride *= whole.getDimSize(dim);
-  }
-  return numbers;
-}
-
-Value Partitioner::materialise(Operation *op, const Sharding &wanted) {
-  Value whole = op->getResult(0);
-  RankedTensorType type = tensorType(whole);
-  if (!wanted.partial.empty()) {
-    // Only zeros are asked for as terms of a sum.
-    Sharding summed = wanted;
-    summed.partial.clear();
-    return get(whole, summed);
-  }
-  Composer c(builder, op->getLoc());
-  if (!wanted.flat.empty()) {
-    RankedTensorType local = wanted.localType(type, mesh);
-    if (isa<BroadcastOp>(op) && tensorType(op->getOperand(0)).getRank() == 0)
-      return c.broadcast("->a", getWhole(op->getOperand(0)), local);
-    if (!isElementwise(op)) {
-      Sharding box = wanted;
-      box.flat.clear();
-      return resharder.reshard(get(whole, box), type, box, wanted);
-    }
-    IRMapping mapping;
-    for (Value operand : op->getOperands())
-      mapping.map(operand, get(operand, wanted));
-    Operation *copy = builder.clone(*op, mapping);
-    copy->getResult(0).setType(local);
-    return copy->getResult(0);
-  }
-  if (isa<IotaOp>(op)) {
-    Value numbers =
-        numberElements(type.getDimSize(0), wanted.dims[0], op->getLoc());
-    return c.convert(numbers, type.getElementType());
-  }
-  FactorRule rule = *FactorRule::get(op);
-  IRMapping mapping;
-  for (auto [operand, dims] :
-       llvm::zip_equal(op->getOperands(), rule.operands)) {
-    Sharding sharding = Sharding::whole(dims.size());
-    for (auto [cut, factor] : llvm::zip_equal(sharding.dims, dims))
-      if (auto dim = FactorRule::findDim(rule.results[0], factor))
-        cut = wanted.dims[*dim];
-    mapping.map(operand, get(operand, sharding));
-  }
-  Operation *copy = builder.clone(*op, mapping);
-  copy->getResult(0).setType(wanted.localBox(type, mesh));
-  return copy->getResult(0);
 }
 
 //===----------------------------------------------------------------------===//
@@ -303,23 +167,17 @@ LogicalResult Partitioner::visit(Operation *op) {
 LogicalResult Partitioner::visitRead(ReadOp read) {
   auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
       read, read.getVariableAttr().getAttr());
-  Sharding sharding = Sharding::whole(tensorType(read.getResult()).getRank());
-  if (variable.getWhole())
-    sharding = *Sharding::get(*variable.getSharding(), mesh);
   Value local = ReadOp::create(builder, read.getLoc(), variable.getTensorType(),
                                read.getVariable());
-  define(read.getResult(), local, sharding);
+  define(read.getResult(), local, Sharding::of(variable, mesh));
   return success();
 }
 
 LogicalResult Partitioner::visitAssign(AssignOp assign) {
   auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
       assign, assign.getVariableAttr().getAttr());
-  Sharding sharding = Sharding::whole(tensorType(assign.getValue()).getRank());
-  if (variable.getWhole())
-    sharding = *Sharding::get(*variable.getSharding(), mesh);
   AssignOp::create(builder, assign.getLoc(), assign.getVariable(),
-                   get(assign.getValue(), sharding));
+                   get(assign.getValue(), Sharding::of(variable, mesh)));
   return success();
 }
 
@@ -347,89 +205,6 @@ LogicalResult Partitioner::visitFlat(Operation *op, const Sharding &flat) {
   return success();
 }
 
-namespace {
-/// A dimension, or several that are reshaped together, as the blocks and units
-/// of a cut.
-struct Span {
-  int64_t blocks, units, unit;
-};
-} // namespace
-
-// The cuts of a reshaped tensor, or none if one of them cannot be said of the
-// new shape. The batch is a dimension of its own.
-static std::optional<SmallVector<Cut>>
-mapCuts(ArrayRef<int64_t> from, ArrayRef<int64_t> to, ArrayRef<Cut> cuts) {
-  SmallVector<Cut> mapped(to.size());
-  unsigned first = 0, target = 0;
-  while (first < from.size()) {
-    // The shortest runs of dimensions with the same number of elements.
-    unsigned last = first, targetLast = target;
-    auto product = [](ArrayRef<int64_t> shape, unsigned begin, unsigned end) {
-      int64_t size = 1;
-      for (unsigned dim = begin; dim < end && dim < shape.size(); ++dim)
-        size *= ShapedType::isDynamic(shape[dim]) ? 1 : shape[dim];
-      return size;
-    };
-    bool isBatch = ShapedType::isDynamic(from[first]);
-    ++last;
-    ++targetLast;
-    while (!isBatch &&
-           product(from, first, last) != product(to, target, targetLast)) {
-      if (product(from, first, last) < product(to, target, targetLast))
-        ++last;
-      else
-        ++targetLast;
-      if (last > from.size() || targetLast > to.size())
-        return std::nullopt;
-    }
-    for (unsigned dim = first; dim < last; ++dim) {
-      const Cut &cut = cuts[dim];
-      if (cut.isWhole())
-        continue;
-      Span span{product(from, first, dim) * cut.blocks,
-                cut.countUnits(from[dim]),
-                cut.unit * product(from, dim + 1, last)};
-      bool isFound = false;
-      for (unsigned other = target; other < targetLast && !isFound; ++other) {
-        int64_t before = product(to, target, other),
-                after = product(to, other + 1, targetLast);
-        if (span.blocks % before != 0 || span.unit % after != 0)
-          continue;
-        Cut candidate{cut.axes, span.blocks / before, span.unit / after};
-        if (candidate.blocks * span.units * candidate.unit != to[other] ||
-            !mapped[other].isWhole())
-          continue;
-        mapped[other] = candidate;
-        isFound = true;
-      }
-      if (!isFound)
-        return std::nullopt;
-    }
-    first = last;
-    target = targetLast;
-  }
-  return mapped;
-}
-
-LogicalResult Partitioner::visitReshape(ReshapeOp op) {
-  Composer c(builder, op.getLoc());
-  RankedTensorType from = tensorType(op.getOperand()),
-                   to = tensorType(op.getResult());
-  Sharding sharding = getSharding(op.getOperand());
-  sharding.flat.clear();
-  std::optional<SmallVector<Cut>> cuts =
-      mapCuts(from.getShape(), to.getShape(), sharding.dims);
-  if (!cuts) {
-    sharding.dims.assign(from.getRank(), Cut());
-    cuts.emplace(to.getRank());
-  }
-  Value local = get(op.getOperand(), sharding);
-  Sharding result{*cuts, {}, sharding.partial};
-  define(op.getResult(), c.reshape(local, result.localBox(to, mesh).getShape()),
-         result);
-  return success();
-}
-
 // Whatever a device has of `after`, it has it after the gradient was known.
 LogicalResult Partitioner::visitRecompute(RecomputeOp op) {
   Sharding sharding = getSharding(op.getOperand());
@@ -437,74 +212,6 @@ LogicalResult Partitioner::visitRecompute(RecomputeOp op) {
   Value after = get(op.getAfter(), getSharding(op.getAfter()));
   define(op.getResult(),
          RecomputeOp::create(builder, op.getLoc(), local, after), sharding);
-  return success();
-}
-
-// A slice of whole blocks is a slice of the parts.
-LogicalResult Partitioner::visitSlice(SliceOp op) {
-  Composer c(builder, op.getLoc());
-  RankedTensorType from = tensorType(op.getOperand()),
-                   to = tensorType(op.getResult());
-  int64_t dimension = op.getDimension(), offset = op.getOffset();
-  int64_t size = to.getDimSize(dimension);
-  Sharding sharding = getSharding(op.getOperand());
-  sharding.flat.clear();
-  Cut &cut = sharding.dims[dimension];
-  Sharding result = sharding;
-  int64_t localOffset = offset;
-  if (!cut.isWhole()) {
-    int64_t block = from.getDimSize(dimension) / cut.blocks;
-    if (offset % block == 0 && size % block == 0) {
-      int64_t localBlock =
-          cut.localSize(from.getDimSize(dimension), mesh) / cut.blocks;
-      localOffset = offset / block * localBlock;
-      result.dims[dimension].blocks = size / block;
-    } else {
-      cut = result.dims[dimension] = Cut();
-    }
-  }
-  Value local = get(op.getOperand(), sharding);
-  define(op.getResult(),
-         c.slice(local, dimension, localOffset,
-                 result.localBox(to, mesh).getDimSize(dimension)),
-         result);
-  return success();
-}
-
-// Parts of equal blocks one after the other are parts of all the blocks.
-LogicalResult Partitioner::visitConcatenate(ConcatenateOp op) {
-  Composer c(builder, op.getLoc());
-  RankedTensorType to = tensorType(op.getResult());
-  int64_t dimension = op.getDimension();
-  Sharding result = Sharding::whole(to.getRank());
-  for (Value operand : op.getOperands())
-    if (Sharding sharding = getSharding(operand);
-        !isLazy(operand) && result.isWhole() && sharding.flat.empty())
-      result.dims = sharding.dims;
-  Cut &cut = result.dims[dimension];
-  int64_t block = 0;
-  if (!cut.isWhole()) {
-    for (Value operand : op.getOperands())
-      if (!isLazy(operand) && block == 0)
-        block = tensorType(operand).getDimSize(dimension) / cut.blocks;
-    for (Value operand : op.getOperands())
-      if (tensorType(operand).getDimSize(dimension) % block != 0)
-        cut = Cut();
-  }
-  SmallVector<Value> locals;
-  SmallVector<Axes> kept = keepPartial(op);
-  for (auto [operand, partial] : llvm::zip_equal(op.getOperands(), kept)) {
-    Sharding wanted = result;
-    if (!cut.isWhole())
-      wanted.dims[dimension].blocks =
-          tensorType(operand).getDimSize(dimension) / block;
-    wanted.partial = partial;
-    locals.push_back(get(operand, wanted));
-  }
-  if (!cut.isWhole())
-    cut.blocks = to.getDimSize(dimension) / block;
-  result.partial = kept.front();
-  settle(op.getResult(), c.concatenate(locals, dimension), result);
   return success();
 }
 
@@ -665,10 +372,6 @@ Sharding Partitioner::apply(const std::optional<Choice> &choice,
   return sharding;
 }
 
-static Combine toCombine(Reduction reduction) {
-  return reduction == Reduction::max ? Combine::max : Combine::sum;
-}
-
 LogicalResult Partitioner::visitFactored(Operation *op,
                                          const FactorRule &rule) {
   std::optional<Choice> choice = choose(op, rule);
@@ -710,9 +413,8 @@ LogicalResult Partitioner::visitFactored(Operation *op,
     };
     if (choice && !FactorRule::findDim(dims, choice->factor))
       addPartial(choice->cut.axes);
-    unsigned data = 0;
-    if (batch && mesh.sizes[data] > 1 && !FactorRule::findDim(dims, *batch))
-      addPartial(data);
+    if (batch && mesh.sizes[kData] > 1 && !FactorRule::findDim(dims, *batch))
+      addPartial(kData);
     llvm::sort(sharding.partial);
     shardings.push_back(sharding);
   }
@@ -746,7 +448,7 @@ LogicalResult Partitioner::visitFactored(Operation *op,
       value = AllReduceOp::create(
                   builder, op->getLoc(), local.getType(), local,
                   mesh.toNames(sharding.partial, builder.getContext()),
-                  toCombine(rule.reduction))
+                  Combine::max)
                   .getResult(0);
       sharding.partial.clear();
     }

@@ -7,6 +7,9 @@
 
 namespace kiln::shard {
 
+/// The first axis of the mesh, over which the batch is cut.
+inline constexpr unsigned kData = 0;
+
 /// Writes one device's program for ops on whole tensors, op by op in their
 /// order. Each op is cut along the factor that asks for the least to be moved;
 /// what does not fit is resharded where it is used. The batch `?` is cut over
@@ -81,7 +84,6 @@ private:
                  const FactorRule::Dims &dims);
   llvm::SmallVector<Axes> keepPartial(mlir::Operation *op);
   void settle(mlir::Value whole, mlir::Value local, Sharding sharding);
-  Sharding unpartial(mlir::Value whole);
 
   mlir::OpBuilder builder;
   const Mesh &mesh;

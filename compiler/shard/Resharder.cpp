@@ -150,10 +150,12 @@ Value Resharder::maskPadding(Value local, unsigned dimension, int64_t size,
   Value first = c.mul(coordinate(cut.axes, local.getLoc()), double(units));
   number = c.add(number, c.spread(first, number));
   Value isReal = c.compare(Predicate::lt, number, double(cut.countUnits(size)));
-  auto box =
-      RankedTensorType::get({cut.blocks, units, cut.unit}, builder.getI1Type());
-  isReal = c.reshape(c.broadcast("u->bui", isReal, box),
-                     {type.getDimSize(dimension)});
+  if (cut.blocks > 1 || cut.unit > 1) {
+    auto box = RankedTensorType::get({cut.blocks, units, cut.unit},
+                                     builder.getI1Type());
+    isReal = c.reshape(c.broadcast("u->bui", isReal, box),
+                       {type.getDimSize(dimension)});
+  }
   std::string letters = indexLetters(type.getRank());
   Value mask = c.broadcast(letters.substr(dimension, 1) + "->" + letters,
                            isReal, type.clone(builder.getI1Type()));

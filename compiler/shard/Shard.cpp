@@ -17,8 +17,6 @@ namespace kiln {
 
 namespace {
 
-constexpr unsigned kData = 0;
-
 struct ShardPass : impl::ShardBase<ShardPass> {
   using ShardBase::ShardBase;
 
@@ -28,18 +26,55 @@ private:
   LogicalResult cutVariables();
   LogicalResult shardStep(StepOp step);
   LogicalResult shardEvaluation(func::FuncOp function);
-  LogicalResult visitAll(Partitioner &partitioner, Block &block);
   Sharding getVariableSharding(Attribute name);
-  Value finishGradient(Partitioner &partitioner, Value grad, Sharding variable,
-                       Sharding &yielded);
-  Partitioner makePartitioner(Block &block) {
-    return Partitioner(OpBuilder::atBlockEnd(&block), mesh, {sequenceParallel});
-  }
 
   Mesh mesh;
 };
 
+/// Writes the regions of a step for one device, one after the other: each is
+/// given what those before it yield.
+class StepSharder {
+public:
+  /// `variables` are those whose gradients are the last sums of the step.
+  StepSharder(StepOp step, ArrayRef<Sharding> variables, const Mesh &mesh,
+              Partitioner::Options options, int64_t zero);
+
+  LogicalResult run();
+
+private:
+  LogicalResult shardPrologue();
+  LogicalResult shardAccumulate();
+  LogicalResult shardUpdate();
+  void defineArguments(Partitioner &partitioner, Region &from, Region &to);
+  void finish(Region &region, ValueRange yielded);
+  Value finishGradient(Partitioner &partitioner, Value grad,
+                       const Sharding &variable, Sharding &yielded);
+  /// Whether the stage cuts a gradient into runs, by the end of a step.
+  bool isCutIntoRuns(RankedTensorType grad) const {
+    return zero >= 1 && mesh.sizes[kData] > 1 && grad.getRank() > 0;
+  }
+
+  StepOp step, made;
+  ArrayRef<Sharding> variables;
+  const Mesh &mesh;
+  Partitioner::Options options;
+  int64_t zero;
+  /// What regions so far yield, as a device has it.
+  SmallVector<std::pair<Type, Sharding>> known;
+};
+
 } // namespace
+
+static LogicalResult visitAll(Partitioner &partitioner, Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(block.without_terminator()))
+    if (failed(partitioner.visit(&op)))
+      return failure();
+  return success();
+}
+
+static OperandRange getYielded(Region &region) {
+  return region.front().getTerminator()->getOperands();
+}
 
 void ShardPass::runOnOperation() {
   ModuleOp module = getOperation();
@@ -101,24 +136,84 @@ LogicalResult ShardPass::cutVariables() {
 }
 
 Sharding ShardPass::getVariableSharding(Attribute name) {
-  auto variable = cast<VariableOp>(SymbolTable::lookupSymbolIn(
-      getOperation(), cast<FlatSymbolRefAttr>(name).getAttr()));
-  if (!variable.getWhole())
-    return Sharding::whole(variable.getTensorType().getRank());
-  return *Sharding::get(*variable.getSharding(), mesh);
+  return Sharding::of(
+      cast<VariableOp>(SymbolTable::lookupSymbolIn(
+          getOperation(), cast<FlatSymbolRefAttr>(name).getAttr())),
+      mesh);
 }
 
-LogicalResult ShardPass::visitAll(Partitioner &partitioner, Block &block) {
-  for (Operation &op : llvm::make_early_inc_range(block.without_terminator()))
-    if (failed(partitioner.visit(&op)))
-      return failure();
+LogicalResult ShardPass::shardStep(StepOp step) {
+  auto names = step->getAttrOfType<ArrayAttr>(kGradientsAttribute);
+  if (!names)
+    return step.emitOpError("does not say whose gradients it sums: run "
+                            "-kiln-build-step first");
+  SmallVector<Sharding> variables;
+  for (Attribute name : names)
+    variables.push_back(getVariableSharding(name));
+  return StepSharder(step, variables, mesh, {sequenceParallel}, zero).run();
+}
+
+//===----------------------------------------------------------------------===//
+// Steps
+//===----------------------------------------------------------------------===//
+
+StepSharder::StepSharder(StepOp step, ArrayRef<Sharding> variables,
+                         const Mesh &mesh, Partitioner::Options options,
+                         int64_t zero)
+    : step(step), variables(variables), mesh(mesh), options(options),
+      zero(zero) {
+  OpBuilder builder(step);
+  made = StepOp::create(builder, step.getLoc(), step.getSymName(),
+                        step.getInputsAttr(), step.getOutputsAttr());
+}
+
+LogicalResult StepSharder::run() {
+  if (failed(shardPrologue()) || failed(shardAccumulate()) ||
+      failed(shardUpdate()))
+    return failure();
+  step.erase();
+  return success();
+}
+
+// Inputs have the batch; the others are what is known.
+void StepSharder::defineArguments(Partitioner &partitioner, Region &from,
+                                  Region &to) {
+  unsigned inputs = from.getNumArguments() - known.size();
+  for (BlockArgument argument : from.getArguments()) {
+    unsigned index = argument.getArgNumber();
+    Type type = argument.getType();
+    Sharding sharding = Sharding::whole(tensorType(argument).getRank());
+    if (index >= inputs)
+      std::tie(type, sharding) = known[index - inputs];
+    partitioner.define(argument, to.addArgument(type, step.getLoc()), sharding);
+  }
+}
+
+void StepSharder::finish(Region &region, ValueRange yielded) {
+  OpBuilder builder = OpBuilder::atBlockEnd(&region.front());
+  YieldOp::create(builder, step.getLoc(), yielded);
+}
+
+LogicalResult StepSharder::shardPrologue() {
+  Region &from = step.getPrologue(), &to = made.getPrologue();
+  Partitioner partitioner(OpBuilder::atBlockEnd(&to.emplaceBlock()), mesh,
+                          options);
+  defineArguments(partitioner, from, to);
+  if (failed(visitAll(partitioner, from.front())))
+    return failure();
+  SmallVector<Value> counts;
+  for (Value value : getYielded(from)) {
+    counts.push_back(partitioner.getWhole(value));
+    known.push_back({value.getType(), Sharding::whole(0)});
+  }
+  finish(to, counts);
   return success();
 }
 
 // Cut as its variable, apart from runs; padding is zero, so that neither norms
 // nor updates see it. From stage 2 on it is summed over the replicas at once.
-Value ShardPass::finishGradient(Partitioner &partitioner, Value grad,
-                                Sharding variable, Sharding &yielded) {
+Value StepSharder::finishGradient(Partitioner &partitioner, Value grad,
+                                  const Sharding &variable, Sharding &yielded) {
   Resharder &resharder = partitioner.getResharder();
   RankedTensorType whole = tensorType(grad);
   yielded = partitioner.getSharding(grad);
@@ -134,7 +229,7 @@ Value ShardPass::finishGradient(Partitioner &partitioner, Value grad,
   for (auto [dimension, cut] : llvm::enumerate(yielded.dims))
     if (int64_t size = whole.getDimSize(dimension); cut.isPadded(size, mesh))
       local = resharder.maskPadding(local, dimension, size, cut, 0);
-  if (zero < 2 || data == 1 || whole.getRank() == 0)
+  if (zero < 2 || !isCutIntoRuns(whole))
     return local;
   Sharding scattered = {yielded.dims, {kData}, {}};
   local = resharder.reshard(local, whole, yielded, scattered);
@@ -142,102 +237,62 @@ Value ShardPass::finishGradient(Partitioner &partitioner, Value grad,
   return local;
 }
 
-LogicalResult ShardPass::shardStep(StepOp step) {
-  auto names = step->getAttrOfType<ArrayAttr>(kGradientsAttribute);
-  if (!names)
-    return step.emitOpError("does not say whose gradients it sums: run "
-                            "-kiln-build-step first");
-  OpBuilder builder(step);
-  Location loc = step.getLoc();
-  auto made = StepOp::create(builder, loc, step.getSymName(),
-                             step.getInputsAttr(), step.getOutputsAttr());
-  // A region of the new step with an argument for each of the old: inputs have
-  // the batch, the others are given.
-  auto begin = [&](Region &from, Region &to, Partitioner *&partitioner,
-                   ArrayRef<std::pair<Type, Sharding>> given) {
-    Block &block = to.emplaceBlock();
-    partitioner = new Partitioner(OpBuilder::atBlockEnd(&block), mesh,
-                                  {sequenceParallel});
-    unsigned inputs = from.getNumArguments() - given.size();
-    for (BlockArgument argument : from.getArguments()) {
-      unsigned index = argument.getArgNumber();
-      Type type = argument.getType();
-      Sharding sharding = Sharding::whole(tensorType(argument).getRank());
-      if (index >= inputs)
-        std::tie(type, sharding) = given[index - inputs];
-      partitioner->define(argument, block.addArgument(type, loc), sharding);
-    }
-  };
-  auto end = [&](Region &to, ValueRange values) {
-    OpBuilder atEnd = OpBuilder::atBlockEnd(&to.front());
-    YieldOp::create(atEnd, loc, values);
-  };
-  auto yielded = [](Region &region) {
-    return region.front().getTerminator()->getOperands();
-  };
-  Partitioner *raw = nullptr;
-
-  begin(step.getPrologue(), made.getPrologue(), raw, {});
-  std::unique_ptr<Partitioner> prologue(raw);
-  if (failed(visitAll(*prologue, step.getPrologue().front())))
-    return failure();
-  SmallVector<Value> counts;
-  SmallVector<std::pair<Type, Sharding>> known;
-  for (Value value : yielded(step.getPrologue())) {
-    counts.push_back(prologue->getWhole(value));
-    known.push_back({value.getType(), Sharding::whole(0)});
-  }
-  end(made.getPrologue(), counts);
-
-  begin(step.getAccumulate(), made.getAccumulate(), raw, known);
-  std::unique_ptr<Partitioner> accumulate(raw);
-  auto sums = yielded(step.getAccumulate());
-  unsigned firstGradient = sums.size() - names.size();
-  for (auto [index, name] : llvm::enumerate(names))
-    accumulate->wish(sums[firstGradient + index], getVariableSharding(name));
-  accumulate->spreadWishes(step.getAccumulate().front());
-  if (failed(visitAll(*accumulate, step.getAccumulate().front())))
+LogicalResult StepSharder::shardAccumulate() {
+  Region &from = step.getAccumulate(), &to = made.getAccumulate();
+  Partitioner partitioner(OpBuilder::atBlockEnd(&to.emplaceBlock()), mesh,
+                          options);
+  defineArguments(partitioner, from, to);
+  unsigned firstGradient = getYielded(from).size() - variables.size();
+  for (auto [grad, variable] :
+       llvm::zip_equal(getYielded(from).drop_front(firstGradient), variables))
+    partitioner.wish(grad, variable);
+  partitioner.spreadWishes(from.front());
+  if (failed(visitAll(partitioner, from.front())))
     return failure();
   SmallVector<Value> terms;
-  // Taken anew: ops that were taken apart have other results.
-  for (auto [index, value] : llvm::enumerate(yielded(step.getAccumulate()))) {
+  for (auto [index, value] : llvm::enumerate(getYielded(from))) {
     Sharding sharding;
     if (index >= firstGradient) {
-      Sharding variable = getVariableSharding(names[index - firstGradient]);
-      terms.push_back(finishGradient(*accumulate, value, variable, sharding));
+      terms.push_back(finishGradient(
+          partitioner, value, variables[index - firstGradient], sharding));
     } else {
       sharding = Sharding::whole(tensorType(value).getRank());
-      sharding.partial = accumulate->getSharding(value).partial;
-      terms.push_back(accumulate->get(value, sharding));
+      sharding.partial = partitioner.getSharding(value).partial;
+      terms.push_back(partitioner.get(value, sharding));
     }
     known.push_back({terms.back().getType(), sharding});
   }
-  end(made.getAccumulate(), terms);
-
-  begin(step.getUpdate(), made.getUpdate(), raw, known);
-  std::unique_ptr<Partitioner> update(raw);
-  for (BlockArgument argument : step.getUpdate().getArguments()) {
-    Sharding sharding = update->getSharding(argument);
-    if (sharding.partial.empty() && !(zero == 1 && data > 1))
-      continue;
-    bool isGradient = argument.getArgNumber() >=
-                      step.getUpdate().getNumArguments() - names.size();
-    Sharding summed = {sharding.dims, sharding.flat, {}};
-    if (isGradient && zero >= 1 && data > 1 &&
-        tensorType(argument).getRank() > 0)
-      summed.flat = {kData};
-    Value local = update->get(argument, summed);
-    update->define(argument, local, summed);
-  }
-  if (failed(visitAll(*update, step.getUpdate().front())))
-    return failure();
-  SmallVector<Value> reports;
-  for (Value value : yielded(step.getUpdate()))
-    reports.push_back(update->getWhole(value));
-  end(made.getUpdate(), reports);
-  step.erase();
+  finish(to, terms);
   return success();
 }
+
+LogicalResult StepSharder::shardUpdate() {
+  Region &from = step.getUpdate(), &to = made.getUpdate();
+  Partitioner partitioner(OpBuilder::atBlockEnd(&to.emplaceBlock()), mesh,
+                          options);
+  defineArguments(partitioner, from, to);
+  unsigned firstGradient = from.getNumArguments() - variables.size();
+  for (BlockArgument argument : from.getArguments()) {
+    Sharding summed = partitioner.getSharding(argument);
+    summed.partial.clear();
+    if (argument.getArgNumber() >= firstGradient &&
+        isCutIntoRuns(tensorType(argument)))
+      summed.flat = {kData};
+    Value local = partitioner.get(argument, summed);
+    partitioner.define(argument, local, summed);
+  }
+  if (failed(visitAll(partitioner, from.front())))
+    return failure();
+  SmallVector<Value> reports;
+  for (Value value : getYielded(from))
+    reports.push_back(partitioner.getWhole(value));
+  finish(to, reports);
+  return success();
+}
+
+//===----------------------------------------------------------------------===//
+// Evaluations
+//===----------------------------------------------------------------------===//
 
 LogicalResult ShardPass::shardEvaluation(func::FuncOp function) {
   OpBuilder builder(function);
@@ -258,14 +313,15 @@ LogicalResult ShardPass::shardEvaluation(func::FuncOp function) {
   made->setAttrs(function->getAttrs());
   made.setType(builder.getFunctionType(types, function.getResultTypes()));
   Block &block = *made.addEntryBlock();
-  Partitioner partitioner = makePartitioner(block);
+  Partitioner partitioner(OpBuilder::atBlockEnd(&block), mesh,
+                          {sequenceParallel});
   for (auto [whole, local, sharding] : llvm::zip_equal(
            function.getArguments(), block.getArguments(), shardings))
     partitioner.define(whole, local, sharding);
   if (failed(visitAll(partitioner, function.front())))
     return failure();
   SmallVector<Value> results;
-  for (Value value : function.front().getTerminator()->getOperands())
+  for (Value value : getYielded(function.getBody()))
     results.push_back(partitioner.getWhole(value));
   OpBuilder atEnd = OpBuilder::atBlockEnd(&block);
   func::ReturnOp::create(atEnd, loc, results);

@@ -103,4 +103,12 @@ int64_t getStructuredPointwise(Operation *op) {
   return isContraction(structured) ? 0 : countPoints(structured);
 }
 
+bool isElementwise(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  return structured && structured.getReduction() == Reduction::none &&
+         op->getNumOperands() > 0 &&
+         llvm::all_of(structured.getLoopMaps(),
+                      [](AffineMap map) { return map.isIdentity(); });
+}
+
 } // namespace kiln

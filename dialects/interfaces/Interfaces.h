@@ -26,6 +26,10 @@ namespace kiln {
 /// Sizes of the loop dimensions of `op`, kDynamic where the batch is symbolic.
 llvm::SmallVector<int64_t> getLoopSizes(Structured op);
 
+/// Whether it makes each element of the elements of its operands at the same
+/// place.
+bool isElementwise(mlir::Operation *op);
+
 } // namespace kiln
 
 #endif // KILN_DIALECTS_INTERFACES_INTERFACES_H

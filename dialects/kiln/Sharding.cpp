@@ -108,6 +108,12 @@ std::optional<Sharding> Sharding::get(ShardingAttr attribute,
   return sharding;
 }
 
+Sharding Sharding::of(VariableOp variable, const Mesh &mesh) {
+  if (!variable.getWhole())
+    return whole(variable.getTensorType().getRank());
+  return *get(*variable.getSharding(), mesh);
+}
+
 ShardingAttr Sharding::toAttribute(const Mesh &mesh,
                                    MLIRContext *context) const {
   SmallVector<Attribute> cuts;

@@ -56,6 +56,8 @@ struct Sharding {
   }
   /// Null if it names axes that the mesh does not have.
   static std::optional<Sharding> get(ShardingAttr attribute, const Mesh &mesh);
+  /// How a variable is cut, once it is.
+  static Sharding of(VariableOp variable, const Mesh &mesh);
   ShardingAttr toAttribute(const Mesh &mesh, mlir::MLIRContext *context) const;
   bool operator==(const Sharding &other) const = default;
   bool isWhole() const { return *this == whole(dims.size()); }
