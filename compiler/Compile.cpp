@@ -79,23 +79,10 @@ static Status checkMemory(ModuleOp module, const Config &config) {
                     " too many; a smaller training.micro_batch needs less");
 }
 
-/// What a config may ask for and no pass does yet.
-static Status checkAvailable(const DevicesConfig &devices) {
-  const std::pair<bool, const char *> unavailable[] = {
-      {devices.offload != Offload::None, "devices.offload: optimizer"}};
-  for (auto [isWanted, what] : unavailable)
-    if (isWanted)
-      return Status(Code::usage,
-                    std::string("error: ") + what + " is not available yet");
-  return {};
-}
-
 static Status compileVerified(ModuleOp module, const Config &config,
                               const CompileOptions &options,
                               const std::string &outputPath,
                               const DiagnosticText &text) {
-  if (Status available = checkAvailable(config.devices); !available.ok())
-    return available;
   dump(module, options.dumpFolder, "1-model");
   options.enter("passes");
   // What a user wrote may ask for what no pass can do; our own models may not.

@@ -33,6 +33,7 @@ private:
   void addKernels();
   void addPrograms();
   void addMemory();
+  StringRef nameMemory(exec::BufferOp buffer);
   std::unique_ptr<artifact::SplitT> makeSplit(ArrayRef<unsigned> axes);
   std::vector<uint32_t> getAxes(ArrayAttr names) {
     Axes axes = *mesh.findAxes(names);
@@ -120,7 +121,7 @@ ImageWriter::makeSplit(ArrayRef<unsigned> axes) {
 // The runtime cuts dimensions evenly: blocks and units become dimensions of
 // their own.
 void ImageWriter::addCuts(VariableOp variable, artifact::VariableT &entry) {
-  Sharding sharding = *Sharding::get(*variable.getSharding(), mesh);
+  Sharding sharding = Sharding::of(variable, mesh);
   RankedTensorType whole = variable.getWholeType();
   for (auto [size, cut] : llvm::zip_equal(whole.getShape(), sharding.dims)) {
     auto add = [&](int64_t part, ArrayRef<unsigned> axes) {
@@ -291,39 +292,59 @@ void ImageWriter::addPrograms() {
   }
 }
 
-// Buffers that are always live by kind; the rest of the arena is shared by
-// activations and scratch.
+// What people call a buffer that is always live.
+StringRef ImageWriter::nameMemory(exec::BufferOp buffer) {
+  switch (buffer.getKind()) {
+  case exec::BufferKind::input:
+    return "inputs";
+  case exec::BufferKind::staging:
+    return "staged inputs";
+  case exec::BufferKind::gradient:
+    return "gradient sums";
+  case exec::BufferKind::output:
+    return "outputs";
+  case exec::BufferKind::variable:
+    switch (symbols.lookup<VariableOp>(buffer.getSymName().split('.').second)
+                .getRole()) {
+    case Role::parameter:
+      return "parameters";
+    case Role::moment:
+      return "moments";
+    default:
+      return "statistics and counts";
+    }
+  default:
+    return "step scalars";
+  }
+}
+
+// Buffers that are always live by name; the rest is shared by those that are
+// not.
 void ImageWriter::addMemory() {
   image->arena_bytes = getInteger("exec.arena_bytes");
   image->live_bytes = getInteger("exec.live_bytes");
   if (module->hasAttr("exec.host_bytes"))
     image->host_bytes = getInteger("exec.host_bytes");
-  uint64_t shared = image->arena_bytes;
-  auto add = [&](StringRef name, uint64_t bytes) {
-    auto kind = std::make_unique<artifact::MemoryKindT>();
-    kind->name = name.str();
-    kind->bytes = bytes;
-    image->memory.push_back(std::move(kind));
-  };
-  for (auto [kind, name] :
-       {std::pair(exec::BufferKind::variable, "variables"),
-        std::pair(exec::BufferKind::input, "inputs"),
-        std::pair(exec::BufferKind::staging, "staged inputs"),
-        std::pair(exec::BufferKind::gradient, "gradient sums"),
-        std::pair(exec::BufferKind::scratch, "step scalars"),
-        std::pair(exec::BufferKind::output, "outputs")}) {
-    uint64_t bytes = 0;
+  auto addKinds = [&](bool isHost, uint64_t shared, StringRef suffix,
+                      StringRef sharedName) {
+    llvm::MapVector<StringRef, uint64_t> kinds;
     for (auto buffer : module.getOps<exec::BufferOp>())
-      if (buffer.getAlwaysLive() && buffer.getKind() == kind &&
-          *buffer.getOffset() < image->arena_bytes)
-        bytes += llvm::alignTo(buffer.getBytes(), 64);
-    shared -= bytes;
-    if (bytes)
-      add(name, bytes);
-  }
-  add("activations, gradients and scratch", shared);
+      if (buffer.getAlwaysLive() && buffer.getHost() == isHost) {
+        uint64_t bytes = llvm::alignTo(buffer.getBytes(), 64);
+        kinds[nameMemory(buffer)] += bytes;
+        shared -= bytes;
+      }
+    kinds[sharedName] = shared;
+    for (auto [name, bytes] : kinds) {
+      auto kind = std::make_unique<artifact::MemoryKindT>();
+      kind->name = (name + suffix).str();
+      kind->bytes = bytes;
+      image->memory.push_back(std::move(kind));
+    }
+  };
+  addKinds(false, image->arena_bytes, "", "activations, gradients and scratch");
   if (image->host_bytes)
-    add("host memory", image->host_bytes);
+    addKinds(true, image->host_bytes, " (host)", "transfers");
 }
 
 void IndexWriter::addSettings() {

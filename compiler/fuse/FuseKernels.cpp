@@ -25,8 +25,8 @@ namespace kiln {
 
 // Ops that cost nothing at run time or tie the block to the world outside.
 static bool isLaunched(Operation *op) {
-  return !isa<ReadOp, AssignOp, OutputOp, YieldOp, ReshapeOp, RecomputeOp>(
-             op) &&
+  return !isa<ReadOp, AssignOp, OutputOp, YieldOp, ReshapeOp, RecomputeOp,
+              TransferOp>(op) &&
          !isCollective(op);
 }
 
@@ -43,7 +43,7 @@ static bool isExpanding(Operation *op) {
   return getByteSize(op->getResult(0).getType()) > read;
 }
 
-static bool isElementwise(Operation *op) {
+static bool isWithoutReduction(Operation *op) {
   auto structured = dyn_cast<Structured>(op);
   return structured && structured.getReduction() == Reduction::none;
 }
@@ -359,7 +359,7 @@ void Grouping::copyToReaders() {
   SmallVector<Operation *> ops;
   for (Operation &op : block.without_terminator())
     if (groupOf[&op]->isOpen && op.getNumResults() == 1 &&
-        countElements(op.getResult(0)) > 1 && isElementwise(&op))
+        countElements(op.getResult(0)) > 1 && isWithoutReduction(&op))
       ops.push_back(&op);
   for (Operation *op : llvm::reverse(ops)) {
     Group *writer = groupOf[op];
@@ -419,6 +419,9 @@ static bool isUpdate(Group *group) {
 static bool isEager(Group *group) {
   if (isCollective(group->ops.front()))
     return false;
+  // The host takes one tensor after the other.
+  if (auto transfer = dyn_cast<TransferOp>(group->ops.front()))
+    return transfer.getMemory() == Memory::device || isScalar(group);
   return !isLaunched(group->ops.front()) || isUpdate(group) || isScalar(group);
 }
 

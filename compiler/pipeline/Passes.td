@@ -71,6 +71,15 @@ def MergeCollectives : Pass<"kiln-merge-collectives", "mlir::ModuleOp"> {
   let options = [Option<"bucketBytes", "bucket-bytes", "int64_t", "4194304", "most of one collective, unless one tensor has more">];
 }
 
+def OffloadOptimizer : Pass<"kiln-offload-optimizer", "mlir::ModuleOp"> {
+  let summary = "Keep the optimizer's moments in the host's memory and update them there";
+  let description = [{
+    Gradients, or what is made of them, are transferred to the host; what the moments say of a parameter is transferred
+    back and applied on the device. Every op of the update runs on one side, and computes what it computed before.
+  }];
+  let dependentDialects = ["::kiln::KilnDialect"];
+}
+
 def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
   let summary = "Give the batch its size and turn steps and functions into programs of phases";
   let description = [{

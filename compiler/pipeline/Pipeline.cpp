@@ -71,6 +71,8 @@ void buildStepPipeline(OpPassManager &manager, const Config &config) {
   manager.addPass(createShard(shard));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createMergeCollectives());
+  if (config.devices.offload == Offload::Optimizer)
+    manager.addPass(createOffloadOptimizer());
 }
 
 void buildImagePipeline(OpPassManager &manager, const Config &config,

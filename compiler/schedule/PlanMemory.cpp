@@ -4,7 +4,8 @@
 // command that names them; those of one program share the space behind, such
 // that no two that live at the same time overlap. Several orders of placing are
 // tried and the smallest arena is kept; ties go to the first, so that the plan
-// is always the same.
+// is always the same. The host's memory is planned likewise, behind the
+// device's.
 #include "compiler/pipeline/Passes.h"
 
 using namespace mlir;
@@ -37,7 +38,7 @@ struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
 
 // In order of first use, so that the result does not depend on names.
 static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program,
-                                           SymbolTable &symbols,
+                                           SymbolTable &symbols, bool isHost,
                                            int64_t &commands) {
   llvm::MapVector<Operation *, Lifetime> lifetimes;
   commands = 0;
@@ -48,7 +49,7 @@ static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program,
     for (Attribute name : names) {
       auto buffer = symbols.lookup<exec::BufferOp>(
           cast<FlatSymbolRefAttr>(name).getValue());
-      if (buffer.getAlwaysLive())
+      if (buffer.getAlwaysLive() || buffer.getHost() != isHost)
         continue;
       Lifetime &lifetime = lifetimes[buffer];
       if (!lifetime.buffer)
@@ -140,27 +141,40 @@ static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
   return lifetimes.empty() ? 0 : bestPeak;
 }
 
-void PlanMemoryPass::runOnOperation() {
-  ModuleOp module = getOperation();
+// Offsets from `begin` on; returns the bytes taken, and those of what lives at
+// the same time at most.
+static std::pair<int64_t, int64_t> planMemory(ModuleOp module, bool isHost,
+                                              int64_t begin) {
   SymbolTable symbols(module);
-  Builder builder(module.getContext());
-  int64_t base = 0;
+  int64_t base = begin;
   for (auto buffer : module.getOps<exec::BufferOp>())
-    if (buffer.getAlwaysLive()) {
+    if (buffer.getAlwaysLive() && buffer.getHost() == isHost) {
       buffer.setOffset(base);
       base += llvm::alignTo(buffer.getBytes(), kAlignment);
     }
-  int64_t arena = base, live = base;
+  int64_t end = base, live = base;
   for (auto program : module.getOps<exec::ProgramOp>()) {
     int64_t commands = 0;
-    SmallVector<Lifetime> lifetimes = findLifetimes(program, symbols, commands);
-    arena = std::max(arena, base + placeBest(lifetimes, commands));
+    SmallVector<Lifetime> lifetimes =
+        findLifetimes(program, symbols, isHost, commands);
+    end = std::max(end, base + placeBest(lifetimes, commands));
     live = std::max(live, base + findGreatestSum(lifetimes, commands));
     for (Lifetime &lifetime : lifetimes)
       lifetime.buffer.setOffset(base + lifetime.offset);
   }
-  module->setAttr("exec.arena_bytes", builder.getI64IntegerAttr(arena));
-  module->setAttr("exec.live_bytes", builder.getI64IntegerAttr(live));
+  return {end - begin, live - begin};
+}
+
+void PlanMemoryPass::runOnOperation() {
+  ModuleOp module = getOperation();
+  auto set = [&](StringRef name, int64_t bytes) {
+    module->setAttr(name, Builder(module).getI64IntegerAttr(bytes));
+  };
+  auto [arena, live] = planMemory(module, /*isHost=*/false, 0);
+  set("exec.arena_bytes", arena);
+  set("exec.live_bytes", live);
+  if (int64_t host = planMemory(module, /*isHost=*/true, arena).first)
+    set("exec.host_bytes", host);
 }
 
 } // namespace kiln

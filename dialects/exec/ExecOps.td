@@ -25,11 +25,14 @@ def Exec_BufferOp : Exec_Op<"buffer", [Symbol]> {
   let summary = "Bytes at a fixed place of the arena";
   let description = [{
     `always_live` buffers hold their contents from run to run or between phases; the others live from
-    the first command that uses them to the last. The memory plan gives `offset`.
+    the first command that uses them to the last. Those of the `host` lie in its memory. The memory plan gives
+    `offset`; behind all of the device's are those of the host.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$bytes, Exec_BufferKind:$kind,
-                   UnitAttr:$always_live, OptionalAttr<I64Attr>:$offset);
-  let assemblyFormat = "$sym_name $kind `bytes` $bytes (`always_live` $always_live^)? (`offset` $offset^)? attr-dict";
+                   UnitAttr:$always_live, UnitAttr:$host, OptionalAttr<I64Attr>:$offset);
+  let assemblyFormat = [{
+    $sym_name $kind `bytes` $bytes (`always_live` $always_live^)? (`host` $host^)? (`offset` $offset^)? attr-dict
+  }];
 }
 
 def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {

@@ -58,15 +58,16 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
     `constant` is `a`.
 
     `sharding` says how it is cut where there is a mesh. Once it is, `whole` is the type of the tensor that `type` is a
-    part of.
+    part of. With `host` it lies in the memory of the host, not of the device.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Kiln_Tensor>:$type, Kiln_Role:$role,
                    Kiln_InitKind:$init, DefaultValuedAttr<F64Attr, "0.0">:$a,
                    DefaultValuedAttr<F64Attr, "0.0">:$b, UnitAttr:$decays,
-                   OptionalAttr<Kiln_ShardingAttr>:$sharding, OptionalAttr<TypeAttrOf<Kiln_Tensor>>:$whole);
+                   OptionalAttr<Kiln_ShardingAttr>:$sharding, OptionalAttr<TypeAttrOf<Kiln_Tensor>>:$whole,
+                   UnitAttr:$host);
   let builders = [OpBuilder<(ins "llvm::StringRef":$name, "mlir::RankedTensorType":$type, "::kiln::Role":$role), [{
     build($_builder, $_state, name, type, role, ::kiln::InitKind::zeros, llvm::APFloat(0.0), llvm::APFloat(0.0),
-          /*decays=*/false, /*sharding=*/nullptr, /*whole=*/nullptr);
+          /*decays=*/false, /*sharding=*/nullptr, /*whole=*/nullptr, /*host=*/false);
   }]>];
   let assemblyFormat = "$sym_name `:` $type $role $init attr-dict";
   let hasVerifier = 1;
@@ -311,6 +312,21 @@ def Kiln_RecomputeOp : Kiln_Op<"recompute", [Pure, AllTypesMatch<["operand", "re
   let arguments = (ins Kiln_Tensor:$operand, Kiln_Tensor:$after);
   let results = (outs Kiln_Tensor:$result);
   let assemblyFormat = "$operand `after` $after `:` type($operand) `,` type($after) attr-dict";
+}
+
+def Kiln_Memory : I32EnumAttr<"Memory", "where a value lies", [
+    I32EnumAttrCase<"device", 0>, I32EnumAttrCase<"host", 1>]> {
+  let cppNamespace = "::kiln";
+}
+
+def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "A copy of a value in the memory of the device or of the host";
+  let description = [{
+    Ops run where their operands lie, all of which lie in the same memory; what they make lies there, too.
+  }];
+  let arguments = (ins Kiln_Tensor:$operand, Kiln_Memory:$memory);
+  let results = (outs Kiln_Tensor:$result);
+  let assemblyFormat = "$operand `to` $memory `:` type($operand) attr-dict";
 }
 
 def Kiln_IotaOp : Kiln_Op<"iota", [Pure, DeclareOpInterfaceMethods<Factored>]> {

@@ -229,7 +229,7 @@ void printPlan(const Artifact &artifact) {
 }
 
 void printBytesRow(const char *name, uint64_t bytes) {
-  printf("  %-24s %16llu  %s\n", name, static_cast<unsigned long long>(bytes),
+  printf("  %-36s %14llu  %s\n", name, static_cast<unsigned long long>(bytes),
          printBytes(bytes).c_str());
 }
 

@@ -28,12 +28,15 @@ namespace {
 /// What one run has other than another of the same config.
 struct Plan {
   int64_t data = 1, tensor = 1, zero = 0;
-  std::string recompute = "none";
+  std::string offload = "none", recompute = "none";
   int64_t microBatch = 0; // 0: none
 
   std::vector<std::string> features() const {
-    return {"data=" + std::to_string(data), "tensor=" + std::to_string(tensor),
-            "zero=" + std::to_string(zero), "recompute=" + recompute,
+    return {"data=" + std::to_string(data),
+            "tensor=" + std::to_string(tensor),
+            "zero=" + std::to_string(zero),
+            "offload=" + offload,
+            "recompute=" + recompute,
             "micro=" + (microBatch ? std::to_string(microBatch)
                                    : std::string("none"))};
   }
@@ -49,9 +52,9 @@ struct Plan {
   /// question than the losses.
   std::vector<std::string> overrides(const Config &config) const {
     auto number = [](int64_t value) { return std::to_string(value); };
-    return {"devices={count: " + number(data * tensor) +
-                ", mesh: {data: " + number(data) +
-                ", tensor: " + number(tensor) + "}, zero: " + number(zero) +
+    return {"devices={count: " + number(data * tensor) + ", mesh: {data: " +
+                number(data) + ", tensor: " + number(tensor) +
+                "}, zero: " + number(zero) + ", offload: " + offload +
                 ", recompute: " + recompute + ", sequence_parallel: " +
                 (config.devices.isSequenceParallel ? "true" : "false") + "}",
             "training.micro_batch=" +
@@ -102,10 +105,12 @@ std::vector<Plan> listPlans(const Config &config) {
   for (int64_t count : counts)
     for (int64_t tensor = 1; tensor <= count; ++tensor)
       for (int64_t zero = 0; zero < 4 && count % tensor == 0; ++zero)
-        for (const char *recompute : {"none", "attention", "full"})
-          for (int64_t micro : microBatches)
-            if (zero == 0 || count / tensor > 1) // else there is nothing to cut
-              plans.push_back({count / tensor, tensor, zero, recompute, micro});
+        for (const char *offload : {"none", "optimizer"})
+          for (const char *recompute : {"none", "attention", "full"})
+            for (int64_t micro : microBatches)
+              if (zero == 0 || count / tensor > 1) // else nothing is to be cut
+                plans.push_back(
+                    {count / tensor, tensor, zero, offload, recompute, micro});
   return plans;
 }
 

@@ -220,9 +220,13 @@ static void addScratch(exec::LaunchOp launch, exec::KernelOp kernel,
       strides(launch.getStrides());
   OpBuilder declarations =
       OpBuilder::atBlockEnd(launch->getParentOfType<ModuleOp>().getBody());
+  // Where the kernel runs, all its buffers lie.
+  auto first = symbols.lookup<exec::BufferOp>(
+      cast<FlatSymbolRefAttr>(names.front()).getValue());
   auto buffer = exec::BufferOp::create(
       declarations, launch.getLoc(), "scratch." + std::to_string(number),
-      kernel.getScratchBytes(), exec::BufferKind::scratch, false, nullptr);
+      kernel.getScratchBytes(), exec::BufferKind::scratch,
+      /*always_live=*/false, first.getHost(), nullptr);
   symbols.insert(buffer);
   names.push_back(FlatSymbolRefAttr::get(buffer));
   offsets.push_back(0);

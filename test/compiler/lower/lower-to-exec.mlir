@@ -292,3 +292,23 @@ kiln.program @not_fused batch 4 {
     kiln.yield
   }
 }
+
+// -----
+
+// A kernel runs in one memory.
+kiln.variable @near : tensor<4xf32> parameter zeros
+kiln.variable @far : tensor<4xf32> moment zeros {host}
+kiln.program @mixed batch 1 {
+  kiln.phase "step" repeat 1 first 0 samples 1 inputs [] {
+    %near = kiln.read @near : tensor<4xf32>
+    %far = kiln.read @far : tensor<4xf32>
+    // expected-error @+1 {{reads 1 operands in the host's memory and 1 in the device's; wanted all in one}}
+    %sum = kiln.kernel(%near, %far) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32> {
+    ^bb0(%x: tensor<4xf32>, %y: tensor<4xf32>):
+      %z = kiln.add %x, %y : tensor<4xf32>
+      kiln.yield %z : tensor<4xf32>
+    }
+    kiln.assign @near, %sum : tensor<4xf32>
+    kiln.yield
+  }
+}

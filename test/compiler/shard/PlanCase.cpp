@@ -16,6 +16,7 @@ std::vector<std::string> Plan::overrides() const {
           ", tensor: " + std::to_string(tensor) + "}",
       "devices.zero=" + std::to_string(zero),
       "devices.threads=1",
+      "devices.offload=" + offload,
       "devices.recompute=" + recompute,
       std::string("devices.sequence_parallel=") +
           (isSequenceParallel ? "true" : "false"),

@@ -13,7 +13,7 @@ namespace kiln::test {
 /// How a training program is spread over devices.
 struct Plan {
   int64_t data = 1, tensor = 1, zero = 0;
-  std::string recompute = "none";
+  std::string offload = "none", recompute = "none";
   int64_t microBatch = 0; // 0: none
   bool isSequenceParallel = true;
   std::vector<double> speeds;

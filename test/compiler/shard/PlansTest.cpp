@@ -25,6 +25,7 @@ std::vector<std::string> getFeatures(const Plan &plan) {
   add(plan.data > 1, "data");
   add(plan.tensor > 1, "tensor");
   add(plan.zero > 0, "zero" + std::to_string(plan.zero));
+  add(plan.offload != "none", "offload");
   add(plan.recompute != "none", "recompute-" + plan.recompute);
   add(plan.microBatch > 0, "accumulation");
   return features;
@@ -86,6 +87,7 @@ private:
     if (isResnet) // Three groups of samples.
       plan.data = std::min<int64_t>(plan.data, 3);
     plan.zero = plan.data > 1 ? pick({0, 1, 2, 3}) : 0;
+    plan.offload = pick({0, 0, 1}) ? "optimizer" : "none";
     plan.recompute =
         std::vector<std::string>{"none", "attention", "full"}[generator() % 3];
     plan.microBatch = isResnet ? pick({0, 4}) : pick({0, 1, 2, 3});

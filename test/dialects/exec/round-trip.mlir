@@ -7,6 +7,8 @@
 exec.buffer @variable.weight variable bytes 128 always_live offset 0
 // CHECK: exec.buffer @activation activation bytes 128{{$}}
 exec.buffer @activation activation bytes 128
+// CHECK: exec.buffer @variable.moment variable bytes 128 always_live host offset 512
+exec.buffer @variable.moment variable bytes 128 always_live host offset 512
 // CHECK: exec.buffer @input.image input bytes 256 always_live
 exec.buffer @input.image input bytes 256 always_live
 

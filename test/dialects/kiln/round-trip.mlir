@@ -131,6 +131,8 @@ func.func @shapes(%x: tensor<?x8xf32>, %v: tensor<8xf32>, %w: tensor<8x2xf32>) {
   %6 = kiln.contract "bk,kn->bn" %x, %w : tensor<?x8xf32>, tensor<8x2xf32> -> tensor<?x2xf32>
   // CHECK: kiln.recompute %{{.*}} after %{{.*}} : tensor<?x8xf32>, tensor<8xf32>
   %again = kiln.recompute %x after %v : tensor<?x8xf32>, tensor<8xf32>
+  // CHECK: kiln.transfer %{{.*}} to host : tensor<8xf32>
+  %below = kiln.transfer %v to host : tensor<8xf32>
   // CHECK: kiln.reshape %{{.*}} : tensor<?x8xf32> -> tensor<?x2x4xf32>
   %7 = kiln.reshape %x : tensor<?x8xf32> -> tensor<?x2x4xf32>
   // CHECK: kiln.slice %{{.*}} dimension 1 offset 2 : tensor<?x8xf32> -> tensor<?x3xf32>

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/lower/PhaseLowering.h"
+#include "compiler/fuse/InPlace.h"
+#include "dialects/kiln/Composer.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+// Whether the result lies where the first operand does.
+static bool isAlias(Operation *op) { return isa<ReshapeOp, RecomputeOp>(op); }
+
+// The value whose buffer an alias shares.
+Value PhaseLowering::root(Value value) {
+  while (value.getDefiningOp() && isAlias(value.getDefiningOp()))
+    value = value.getDefiningOp()->getOperand(0);
+  return value;
+}
+
+void PhaseLowering::findLastUses() {
+  Block &block = phase.getBody().front();
+  for (Operation &op : block)
+    if (!isAlias(&op))
+      for (Value operand : op.getOperands())
+        lastUses[root(operand)] = &op;
+  for (auto assign : block.getOps<AssignOp>())
+    lastUses[root(assign.getValue())] =
+        block.getTerminator(); // Perhaps copied at the end.
+}
+
+Operation *PhaseLowering::lastUse(Value value) {
+  return lastUses.lookup(root(value));
+}
+
+Place PhaseLowering::addPlace(int64_t bytes, bool isOnHost) {
+  std::string name =
+      (program + "." + phase.getName() + "." + Twine(counter++)).str();
+  auto buffer = exec::BufferOp::create(
+      buffers, phase.getLoc(), name, bytes, exec::BufferKind::activation,
+      /*always_live=*/false, isOnHost, nullptr);
+  symbols.insert(buffer);
+  return {buffer};
+}
+
+void PhaseLowering::placeInputs() {
+  for (auto [name, argument] :
+       llvm::zip(phase.getInputs(), phase.getBody().getArguments())) {
+    auto symbol = "input." + program + "." + cast<StringAttr>(name).str();
+    int64_t bytes = getByteSize(argument.getType());
+    Place place{symbols.lookup<exec::BufferOp>(symbol)};
+    if (phase.getRepeat() > 1 || phase.getFirst() > 0) {
+      int64_t sample = bytes / int64_t(phase.getSamples());
+      place.offset = phase.getFirst() * sample;
+      place.stride = phase.getRepeat() > 1 ? bytes : 0;
+    }
+    places[argument] = place;
+  }
+}
+
+// A result that a variable is assigned is written there at once, if nothing
+// reads the old value afterwards and the kernel itself may overwrite what it
+// reads.
+std::optional<Place>
+PhaseLowering::placeInVariable(KernelOp kernel, unsigned index,
+                               ArrayRef<SmallVector<unsigned>> overwritable) {
+  AssignOp assign;
+  for (Operation *user : kernel.getResult(index).getUsers())
+    if (auto found = dyn_cast<AssignOp>(user); found && !assign)
+      assign = found;
+  if (!assign)
+    return std::nullopt;
+  Place place = variablePlace(assign.getVariable());
+  for (auto read : phase.getBody().front().getOps<ReadOp>()) {
+    if (read.getVariable() != assign.getVariable())
+      continue;
+    for (OpOperand &use : read->getUses()) {
+      Operation *user = use.getOwner();
+      if (isAlias(user))
+        return std::nullopt;
+      if (user == kernel
+              ? !llvm::is_contained(overwritable[index], use.getOperandNumber())
+              : kernel->isBeforeInBlock(user))
+        return std::nullopt;
+    }
+  }
+  return place;
+}
+
+Place PhaseLowering::placeResult(KernelOp kernel, unsigned index,
+                                 ArrayRef<SmallVector<unsigned>> overwritable,
+                                 llvm::SmallBitVector &taken, bool isOnHost) {
+  if (auto place = placeInVariable(kernel, index, overwritable))
+    return *place;
+  Value result = kernel.getResult(index);
+  for (unsigned input : overwritable[index]) {
+    Value operand = kernel.getOperand(input);
+    Place place = places.lookup(root(operand));
+    bool dies = lastUse(operand) == kernel &&
+                place.buffer.getKind() == exec::BufferKind::activation &&
+                llvm::count(kernel.getOperands(), operand) == 1;
+    if (!dies || taken.test(input))
+      continue;
+    // Another operand may be a reshape of the same buffer.
+    bool isShared = llvm::count_if(kernel.getOperands(), [&](Value other) {
+                      return places.lookup(root(other)) == place;
+                    }) > 1;
+    if (isShared)
+      continue;
+    taken.set(input);
+    return place;
+  }
+  return addPlace(getByteSize(result.getType()), isOnHost);
+}
+
+static int64_t sumBytes(TypeRange types) {
+  int64_t bytes = 0;
+  for (Type type : types)
+    bytes += getByteSize(type);
+  return bytes;
+}
+
+// Bytes that a kernel must move at least: of a table only the rows that are
+// looked up.
+static int64_t countBytes(KernelOp kernel) {
+  int64_t bytes =
+      sumBytes(kernel.getOperandTypes()) + sumBytes(kernel.getResultTypes());
+  kernel.walk([&](EmbeddingOp op) {
+    bytes += getByteSize(op.getType()) - getByteSize(op.getTable().getType());
+  });
+  return bytes;
+}
+
+LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
+  SmallVector<SmallVector<unsigned>> overwritable =
+      getOverwritableInputs(kernel.getBody().front());
+  SmallVector<Attribute> names;
+  SmallVector<int64_t> offsets, strides;
+  auto pass = [&](Place place) {
+    names.push_back(FlatSymbolRefAttr::get(place.buffer));
+    offsets.push_back(place.offset);
+    strides.push_back(place.stride);
+  };
+  llvm::SmallBitVector taken(kernel.getNumOperands());
+  // A kernel runs where its operands lie.
+  unsigned hostOperands = 0;
+  for (Value operand : kernel.getOperands()) {
+    Place place = places.lookup(root(operand));
+    hostOperands += place.buffer.getHost();
+    beforeRead(place);
+    pass(place);
+  }
+  if (hostOperands != 0 && hostOperands != kernel.getNumOperands())
+    return kernel.emitOpError("reads ")
+           << hostOperands << " operands in the host's memory and "
+           << kernel.getNumOperands() - hostOperands
+           << " in the device's; wanted all in one";
+  for (unsigned index = 0; index < kernel.getNumResults(); ++index) {
+    Place place = placeResult(kernel, index, overwritable, taken, hostOperands);
+    beforeWrite(place);
+    places[kernel.getResult(index)] = place;
+    pass(place);
+  }
+  int64_t flops = 0;
+  kernel.walk([&](Costed op) { flops += op.getFlops(); });
+  exec::KernelOp code = kernels.get(kernel);
+  exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(),
+                         commands.getArrayAttr(names), offsets, strides,
+                         kernel.getNumOperands(), code.getSymName(), flops,
+                         countBytes(kernel));
+  return success();
+}
+
+void PhaseLowering::copy(Place source, Place target, int64_t bytes) {
+  beforeRead(source);
+  beforeWrite(target);
+  exec::CopyOp::create(
+      commands, phase.getLoc(),
+      commands.getArrayAttr({FlatSymbolRefAttr::get(source.buffer),
+                             FlatSymbolRefAttr::get(target.buffer)}),
+      ArrayRef<int64_t>{source.offset, target.offset},
+      ArrayRef<int64_t>{source.stride, target.stride}, bytes);
+}
+
+// What a variable is assigned and could not be written there at once is copied
+// when the phase ends: until then its old value may still be read. A value that
+// lies in another variable is saved before that changes in turn.
+void PhaseLowering::lowerAssign(AssignOp assign) {
+  Place source = places.lookup(root(assign.getValue())),
+        target = variablePlace(assign.getVariable());
+  if (source == target)
+    return;
+  int64_t bytes = getByteSize(assign.getValue().getType());
+  if (source.buffer.getKind() != exec::BufferKind::activation) {
+    Place saved = addPlace(bytes, source.buffer.getHost());
+    copy(source, saved, bytes);
+    source = saved;
+  }
+  pendingCopies.push_back({source, target, bytes});
+}
+
+void PhaseLowering::lowerTransfer(TransferOp transfer) {
+  int64_t bytes = getByteSize(transfer.getType());
+  Place target = addPlace(bytes, transfer.getMemory() == Memory::host);
+  copy(places.lookup(root(transfer.getOperand())), target, bytes);
+  places[transfer.getResult()] = target;
+}
+
+void PhaseLowering::lowerOutput(OutputOp output) {
+  Place place = places.lookup(root(output.getValue()));
+  auto buffer = exec::BufferOp::create(
+      buffers, phase.getLoc(),
+      ("output." + program + "." + output.getName()).str(),
+      getByteSize(output.getValue().getType()), exec::BufferKind::output,
+      /*always_live=*/true, /*host=*/false, nullptr);
+  symbols.insert(buffer);
+  copy(place, {buffer}, getByteSize(output.getValue().getType()));
+  outputs.push_back(commands.getArrayAttr(
+      {output.getNameAttr(), FlatSymbolRefAttr::get(buffer),
+       TypeAttr::get(output.getValue().getType())}));
+}
+
+LogicalResult PhaseLowering::run() {
+  placeInputs();
+  findLastUses();
+  for (Operation &op : phase.getBody().front()) {
+    if (auto read = dyn_cast<ReadOp>(op))
+      places[read.getResult()] = variablePlace(read.getVariable());
+    else if (auto kernel = dyn_cast<KernelOp>(op)) {
+      if (failed(lowerKernel(kernel)))
+        return failure();
+    } else if (auto assign = dyn_cast<AssignOp>(op))
+      lowerAssign(assign);
+    else if (auto output = dyn_cast<OutputOp>(op))
+      lowerOutput(output);
+    else if (auto transfer = dyn_cast<TransferOp>(op))
+      lowerTransfer(transfer);
+    else if (!lowerCollective(&op) && !isAlias(&op) && !isa<YieldOp>(op))
+      return op.emitOpError(
+          "is not inside a kernel: run -kiln-fuse-kernels first");
+  }
+  for (auto [source, target, bytes] : pendingCopies)
+    copy(source, target, bytes);
+  wait([](const Pieces &) { return true; });
+  return success();
+}
+
+} // namespace kiln
