@@ -1,0 +1,154 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What each ZeRO stage keeps on a device, by the compiler's plan and by formula; the table of docs/plans.md.
+
+The formulas know a parameter's whole shape and the mesh, and nothing of how the compiler cuts: a difference of one byte
+is an error. So is a peak that rises with the stage, by more than the buffers into which stage 3 gathers parameters.
+"""
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs/plans.md"
+BEGIN, END = "<!-- tools/plans/zero_table.py writes from here -->\n", "<!-- to here -->\n"
+ALIGNMENT = 64
+ELEMENT_BYTES = {"f64": 8, "f32": 4, "bf16": 2}
+
+# Every replica has several micro-batches, so that the sums of gradients are kept between them.
+MINIGPT = ["training.global_batch=16", "training.micro_batch=1", "data={kind: none}"]
+MINIGPT_HEADS = 8
+MESHES = [(1, 1), (2, 1), (4, 1), (8, 1), (4, 2)]
+
+
+def divide(count, parts):
+    return -(-count // parts)
+
+
+def aligned(count):
+    return divide(count, ALIGNMENT) * ALIGNMENT
+
+
+def count_on_tensor_place(name, shape, heads, tensor):
+    """Elements of a GPT's parameter that a place along `tensor` has: whole heads, columns or rows, padded alike."""
+    for suffix, units in (("attn.c_attn.weight", heads), ("attn.c_attn.bias", heads), ("attn.c_proj.weight", heads),
+                          ("mlp.c_fc.weight", shape[-1]), ("mlp.c_fc.bias", shape[-1]),
+                          ("mlp.c_proj.weight", shape[0]), ("wte.weight", shape[0]), ("lm_head.weight", shape[0])):
+        if name.endswith(suffix):
+            return math.prod(shape) // units * divide(units, tensor)
+    return math.prod(shape)
+
+
+def expect(variables, heads, data, tensor, zero):
+    """Bytes by kind: AdamW has two moments; with micro-batches each gradient has a sum, and so has the loss."""
+    bytes_of = Counter({"gradient sums": ALIGNMENT})
+    for variable in variables:
+        if variable["role"] != "parameter":
+            continue
+        count = count_on_tensor_place(variable["name"], variable["shape"], heads, tensor)
+        for kind, copies, first_stage in (("moments", 2, 1), ("gradient sums", 1, 2), ("parameters", 1, 3)):
+            local = divide(count, data) if zero >= first_stage else count
+            bytes_of[kind] += copies * aligned(local * ELEMENT_BYTES[variable["type"]])
+    return dict(bytes_of)
+
+
+def find(image):
+    """Bytes by kind as they are planned."""
+    bytes_of = Counter()
+    for variable in image["variables"]:
+        if variable["role"] in ("parameter", "moment"):
+            bytes_of[variable["role"] + "s"] += aligned(variable["bytes"])
+    bytes_of["gradient sums"] = sum(kind["bytes"] for kind in image["memory"] if kind["name"] == "gradient sums")
+    return dict(bytes_of)
+
+
+def count_gathered(inspected, data):
+    """Bytes of all buffers into which a micro-batch gathers what is split over `data`."""
+    train = next(program for program in inspected["images"][0]["programs"] if program["name"] == "train")
+    # Of what is gathered each replica receives all but its own part.
+    moved = sum(row["bytes"] for row in train["collectives"] if row["kind"] == "all_gather" and row["axes"] == ["data"])
+    return moved // (data - 1) // inspected["plan"]["accumulation"]
+
+
+class Plans:
+    """Compiles one config under many plans and remembers what is wrong with them."""
+
+    def __init__(self, kiln, config, settings, heads, environment=None):
+        self.kiln, self.config, self.settings, self.heads = kiln, config, settings, heads
+        self.environment = environment
+        self.wrong = []
+
+    def inspect(self, data, tensor, zero):
+        with tempfile.TemporaryDirectory(prefix="kiln-plans-") as folder:
+            artifact = Path(folder) / "model.kiln"
+            subprocess.run([self.kiln, "compile", self.config, *self.settings, f"devices.count={data * tensor}",
+                            f"devices.mesh={{data: {data}, tensor: {tensor}}}", f"devices.zero={zero}",
+                            "-o", artifact], check=True, stdout=subprocess.DEVNULL, env=self.environment)
+            return json.loads(subprocess.run([self.kiln, "inspect", "--json", artifact], check=True, text=True,
+                                             stdout=subprocess.PIPE).stdout)
+
+    def measure(self, data, tensor, zero):
+        """Bytes by kind, which every image has alike, and the greatest peak."""
+        inspected = self.inspect(data, tensor, zero)
+        for image in inspected["images"]:
+            wanted, found = expect(image["variables"], self.heads, data, tensor, zero), find(image)
+            for kind in wanted | found:
+                if wanted.get(kind) != found.get(kind):
+                    self.wrong.append(f"data={data} tensor={tensor} zero={zero}: found {found.get(kind)} bytes of {kind}, "
+                                      f"wanted {wanted.get(kind)}")
+        return dict(found, peak=max(image["arena_bytes"] for image in inspected["images"]),
+                    gathered=count_gathered(inspected, data) if zero == 3 and data > 1 else 0)
+
+    def measure_stages(self, data, tensor, stages=(0, 1, 2, 3)):
+        rows = [(zero, self.measure(data, tensor, zero)) for zero in stages]
+        for (before, left), (after, right) in zip(rows, rows[1:]):
+            if right["peak"] > left["peak"] + right["gathered"]:
+                self.wrong.append(f"data={data} tensor={tensor}: the peak rises from {left['peak']} bytes at zero={before} "
+                                  f"to {right['peak']} at zero={after}, of which {right['gathered']} are gathered parameters")
+        return rows
+
+
+def make_table(plans):
+    """One device has nothing to split: its stages are one row."""
+    lines = ["| data | tensor | zero | parameters | gradient sums | moments | peak |", "|---:" * 7 + "|"]
+    for data, tensor in MESHES:
+        for zero, row in plans.measure_stages(data, tensor, (0, 1, 2, 3) if data > 1 else (0,)):
+            cells = [f"{row[kind] / 2**20:.1f}" for kind in ("parameters", "gradient sums", "moments", "peak")]
+            lines.append("| " + " | ".join([str(data), str(tensor), str(zero), *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def read_docs():
+    text = DOCS.read_text()
+    if BEGIN not in text or END not in text:
+        sys.exit(f"{DOCS}: found no lines {BEGIN.strip()} and {END.strip()}")
+    before, rest = text.split(BEGIN)
+    return before, *rest.split(END)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kiln", default=ROOT / "build/bin/kiln", help="the command to compile with")
+    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/plans.md")
+    parser.add_argument("--check", action="store_true", help="fail if docs/plans.md has another table")
+    options = parser.parse_args()
+    plans = Plans(options.kiln, ROOT / "models/configs/minigpt.yaml", MINIGPT, MINIGPT_HEADS)
+    table = make_table(plans)
+    print(table, end="")
+    before, there, after = read_docs()
+    if options.check and there != table:
+        plans.wrong.append(f"{DOCS.relative_to(ROOT)} has another table; --write-docs puts this one there")
+    if plans.wrong:
+        sys.exit("\n".join(plans.wrong))
+    if options.write_docs:
+        DOCS.write_text(before + BEGIN + table + END + after)
+
+
+if __name__ == "__main__":
+    main()
