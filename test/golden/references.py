@@ -127,11 +127,14 @@ class Resnet(nn.Module):
             setattr(self, f"layer{number}", nn.Sequential(*layers))
         self.fc = nn.Linear(channels, model.get("classes", 10))
 
-    def forward(self, batch):
-        x = F.max_pool2d(F.relu(self.bn1(self.conv1(batch["image"]))), 3, 2, 1)
+    def logits(self, images):
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(images))), 3, 2, 1)
         for layer in (self.layer1, self.layer2, self.layer3, self.layer4):
             x = layer(x)
-        return F.cross_entropy(self.fc(x.mean((2, 3))), batch["label"])
+        return self.fc(x.mean((2, 3)))
+
+    def forward(self, batch):
+        return F.cross_entropy(self.logits(batch["image"]), batch["label"])
 
 
 def build(model):

@@ -53,10 +53,14 @@ def bert(model, batch, data):
                "labels": labels, "next": noise.integers(0, 2, batch)}
 
 
-def resnet(model, batch, data):
+def read_images(data, size):
     with gzip.open(data[0]) as images, gzip.open(data[1]) as labels:
-        images = np.frombuffer(images.read(), np.uint8, offset=16).reshape(-1, 1, model["image"], model["image"])
-        labels = np.frombuffer(labels.read(), np.uint8, offset=8).astype(np.int64)
+        return (np.frombuffer(images.read(), np.uint8, offset=16).reshape(-1, 1, size, size),
+                np.frombuffer(labels.read(), np.uint8, offset=8).astype(np.int64))
+
+
+def resnet(model, batch, data):
+    images, labels = read_images(data, model["image"])
     for begin in itertools.cycle(range(0, len(images) - batch, batch)):
         yield {"image": images[begin : begin + batch].astype(np.float32) / 255, "label": labels[begin : begin + batch]}
 
