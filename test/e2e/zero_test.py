@@ -24,13 +24,21 @@ UNEVEN = {
 
 
 class Zero(KilnTest):
-    def test_uneven_sizes(self):
+    def setUp(self):
+        super().setUp()
         config = self.config("uneven.yaml", UNEVEN)
-        plans = zero_table.Plans(harness.KILN, config, [], UNEVEN["model"]["heads"], self.environment)
-        rows = [row for _, row in plans.measure_stages(data=3, tensor=2)]
-        self.assertEqual(plans.wrong, [])
+        self.plans = zero_table.Plans(harness.KILN, config, [], UNEVEN["model"]["heads"], self.environment)
+
+    def test_uneven_sizes(self):
+        rows = self.plans.measure_stages(data=3, tensor=2, offload="none")
+        self.assertEqual(self.plans.wrong, [])
         for stage, kind in enumerate(("moments", "gradient sums", "parameters"), 1):
             self.assertLess(rows[stage][kind], rows[stage - 1][kind])
+
+    def test_moments_on_the_host(self):
+        whole, cut = self.plans.measure_stages(data=3, tensor=2, offload="optimizer", stages=(0, 3))
+        self.assertEqual(self.plans.wrong, [])
+        self.assertLess(cut["moments (host)"], whole["moments (host)"])
 
 
 class LongZero(KilnTest):

@@ -45,14 +45,15 @@ def count_on_tensor_place(name, shape, heads, tensor):
     return math.prod(shape)
 
 
-def expect(variables, heads, data, tensor, zero):
+def expect(variables, heads, data, tensor, zero, offload):
     """Bytes by kind: AdamW has two moments; with micro-batches each gradient has a sum, and so has the loss."""
+    moments = "moments (host)" if offload == "optimizer" else "moments"
     bytes_of = Counter({"gradient sums": ALIGNMENT})
     for variable in variables:
         if variable["role"] != "parameter":
             continue
         count = count_on_tensor_place(variable["name"], variable["shape"], heads, tensor)
-        for kind, copies, first_stage in (("moments", 2, 1), ("gradient sums", 1, 2), ("parameters", 1, 3)):
+        for kind, copies, first_stage in ((moments, 2, 1), ("gradient sums", 1, 2), ("parameters", 1, 3)):
             local = divide(count, data) if zero >= first_stage else count
             bytes_of[kind] += copies * aligned(local * ELEMENT_BYTES[variable["type"]])
     return dict(bytes_of)
@@ -60,12 +61,8 @@ def expect(variables, heads, data, tensor, zero):
 
 def find(image):
     """Bytes by kind as they are planned."""
-    bytes_of = Counter()
-    for variable in image["variables"]:
-        if variable["role"] in ("parameter", "moment"):
-            bytes_of[variable["role"] + "s"] += aligned(variable["bytes"])
-    bytes_of["gradient sums"] = sum(kind["bytes"] for kind in image["memory"] if kind["name"] == "gradient sums")
-    return dict(bytes_of)
+    return {kind["name"]: kind["bytes"] for kind in image["memory"]
+            if kind["name"].removesuffix(" (host)") in ("parameters", "gradient sums", "moments")}
 
 
 def count_gathered(inspected, data):
@@ -84,43 +81,53 @@ class Plans:
         self.environment = environment
         self.wrong = []
 
-    def inspect(self, data, tensor, zero):
+    def inspect(self, data, tensor, zero, offload):
         with tempfile.TemporaryDirectory(prefix="kiln-plans-") as folder:
             artifact = Path(folder) / "model.kiln"
             subprocess.run([self.kiln, "compile", self.config, *self.settings, f"devices.count={data * tensor}",
                             f"devices.mesh={{data: {data}, tensor: {tensor}}}", f"devices.zero={zero}",
-                            "-o", artifact], check=True, stdout=subprocess.DEVNULL, env=self.environment)
+                            f"devices.offload={offload}", "-o", artifact],
+                           check=True, stdout=subprocess.DEVNULL, env=self.environment)
             return json.loads(subprocess.run([self.kiln, "inspect", "--json", artifact], check=True, text=True,
                                              stdout=subprocess.PIPE).stdout)
 
-    def measure(self, data, tensor, zero):
-        """Bytes by kind, which every image has alike, and the greatest peak."""
-        inspected = self.inspect(data, tensor, zero)
-        for image in inspected["images"]:
-            wanted, found = expect(image["variables"], self.heads, data, tensor, zero), find(image)
+    def measure(self, data, tensor, zero, offload):
+        """Bytes by kind, which every image has alike, and the greatest peaks."""
+        inspected = self.inspect(data, tensor, zero, offload)
+        images = inspected["images"]
+        for image in images:
+            wanted, found = expect(image["variables"], self.heads, data, tensor, zero, offload), find(image)
             for kind in wanted | found:
                 if wanted.get(kind) != found.get(kind):
-                    self.wrong.append(f"data={data} tensor={tensor} zero={zero}: found {found.get(kind)} bytes of {kind}, "
-                                      f"wanted {wanted.get(kind)}")
-        return dict(found, peak=max(image["arena_bytes"] for image in inspected["images"]),
+                    self.wrong.append(f"data={data} tensor={tensor} zero={zero} offload={offload}: "
+                                      f"found {found.get(kind)} bytes of {kind}, wanted {wanted.get(kind)}")
+        return dict(found, peak=max(image["arena_bytes"] for image in images),
+                    host=max(image["host_bytes"] for image in images),
                     gathered=count_gathered(inspected, data) if zero == 3 and data > 1 else 0)
 
-    def measure_stages(self, data, tensor, stages=(0, 1, 2, 3)):
-        rows = [(zero, self.measure(data, tensor, zero)) for zero in stages]
-        for (before, left), (after, right) in zip(rows, rows[1:]):
-            if right["peak"] > left["peak"] + right["gathered"]:
-                self.wrong.append(f"data={data} tensor={tensor}: the peak rises from {left['peak']} bytes at zero={before} "
-                                  f"to {right['peak']} at zero={after}, of which {right['gathered']} are gathered parameters")
+    def measure_stages(self, data, tensor, offload, stages=(0, 1, 2, 3)):
+        rows = [self.measure(data, tensor, zero, offload) for zero in stages]
+        for stage, (before, after) in zip(stages[1:], zip(rows, rows[1:])):
+            for place, allowed in (("peak", after["gathered"]), ("host", 0)):
+                if after[place] > before[place] + allowed:
+                    self.wrong.append(
+                        f"data={data} tensor={tensor} zero={stage} offload={offload}: {place} bytes rise from "
+                        f"{before[place]} to {after[place]}, and {allowed} of them are gathered parameters")
         return rows
 
 
 def make_table(plans):
     """One device has nothing to split: its stages are one row."""
-    lines = ["| data | tensor | zero | parameters | gradient sums | moments | peak |", "|---:" * 7 + "|"]
+    lines = ["| data | tensor | zero | parameters | gradient sums | moments | peak | peak, offloaded | host, offloaded |",
+             "|" + "---:|" * 9]
     for data, tensor in MESHES:
-        for zero, row in plans.measure_stages(data, tensor, (0, 1, 2, 3) if data > 1 else (0,)):
-            cells = [f"{row[kind] / 2**20:.1f}" for kind in ("parameters", "gradient sums", "moments", "peak")]
-            lines.append("| " + " | ".join([str(data), str(tensor), str(zero), *cells]) + " |")
+        stages = (0, 1, 2, 3) if data > 1 else (0,)
+        rows = [plans.measure_stages(data, tensor, offload, stages) for offload in ("none", "optimizer")]
+        for zero, row, offloaded in zip(stages, *rows):
+            sizes = [row[kind] for kind in ("parameters", "gradient sums", "moments", "peak")]
+            sizes += [offloaded["peak"], offloaded["host"]]
+            lines.append("| " + " | ".join([str(data), str(tensor), str(zero),
+                                            *(f"{size / 2**20:.1f}" for size in sizes)]) + " |")
     return "\n".join(lines) + "\n"
 
 
@@ -144,10 +151,10 @@ def main():
     before, there, after = read_docs()
     if options.check and there != table:
         plans.wrong.append(f"{DOCS.relative_to(ROOT)} has another table; --write-docs puts this one there")
-    if plans.wrong:
-        sys.exit("\n".join(plans.wrong))
     if options.write_docs:
         DOCS.write_text(before + BEGIN + table + END + after)
+    if plans.wrong:
+        sys.exit("\n".join(plans.wrong))
 
 
 if __name__ == "__main__":
