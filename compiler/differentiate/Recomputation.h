@@ -8,7 +8,7 @@ namespace kiln {
 
 /// Lets the backward pass of a layer read clones of the layer's ops instead of
 /// what they made. A clone starts from values that are kept anyway and waits
-/// for a gradient (`kiln.recompute`), so that no later pass can merge it with
+/// for a gradient (`kiln.defer`), so that no later pass can merge it with
 /// the original. What leaves a layer is kept.
 class Recomputation {
 public:

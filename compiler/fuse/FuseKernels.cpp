@@ -25,7 +25,7 @@ namespace kiln {
 
 // Ops that cost nothing at run time or tie the block to the world outside.
 static bool isLaunched(Operation *op) {
-  return !isa<ReadOp, AssignOp, OutputOp, YieldOp, ReshapeOp, RecomputeOp,
+  return !isa<ReadOp, AssignOp, OutputOp, YieldOp, ReshapeOp, DeferOp,
               TransferOp>(op) &&
          !isCollective(op);
 }

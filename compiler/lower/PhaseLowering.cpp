@@ -8,7 +8,7 @@ using namespace mlir;
 namespace kiln {
 
 // Whether the result lies where the first operand does.
-static bool isAlias(Operation *op) { return isa<ReshapeOp, RecomputeOp>(op); }
+static bool isAlias(Operation *op) { return isa<ReshapeOp, DeferOp>(op); }
 
 // The value whose buffer an alias shares.
 Value PhaseLowering::root(Value value) {

@@ -41,6 +41,14 @@ Sharding Partitioner::getSharding(Value whole) {
   return known.find(whole)->second.sharding;
 }
 
+// Variables start and stay so; so is a dimension that was cut for this use.
+bool Partitioner::hasZeroPadding(Value whole, unsigned dimension,
+                                 const Cut &cut) {
+  const Known &entry = known.find(whole)->second;
+  return entry.local &&
+         (entry.hasZeroPadding || entry.sharding.dims[dimension] != cut);
+}
+
 Value Partitioner::getWhole(Value whole) {
   return get(whole, Sharding::whole(tensorType(whole).getRank()));
 }
@@ -150,8 +158,8 @@ LogicalResult Partitioner::visit(Operation *op) {
         return visitFlat(op, sharding);
   if (auto reshape = dyn_cast<ReshapeOp>(op))
     return visitReshape(reshape);
-  if (auto recompute = dyn_cast<RecomputeOp>(op))
-    return visitRecompute(recompute);
+  if (auto defer = dyn_cast<DeferOp>(op))
+    return visitDefer(defer);
   if (auto slice = dyn_cast<SliceOp>(op))
     return visitSlice(slice);
   if (auto concatenate = dyn_cast<ConcatenateOp>(op))
@@ -161,7 +169,12 @@ LogicalResult Partitioner::visit(Operation *op) {
     return op->emitOpError("does not say how it can be cut over devices");
   if (isa<Composite>(op) && isCutWhereWhole(op, *rule))
     return visitByParts(op);
-  return visitFactored(op, *rule);
+  if (failed(visitFactored(op, *rule)))
+    return failure();
+  if (isa<ConvertOp, NegateOp, TransposeOp>(op) &&
+      known.find(op->getOperand(0))->second.hasZeroPadding)
+    markZeroPadding(op->getResult(0));
+  return success();
 }
 
 LogicalResult Partitioner::visitRead(ReadOp read) {
@@ -170,6 +183,7 @@ LogicalResult Partitioner::visitRead(ReadOp read) {
   Value local = ReadOp::create(builder, read.getLoc(), variable.getTensorType(),
                                read.getVariable());
   define(read.getResult(), local, Sharding::of(variable, mesh));
+  markZeroPadding(read.getResult());
   return success();
 }
 
@@ -205,13 +219,13 @@ LogicalResult Partitioner::visitFlat(Operation *op, const Sharding &flat) {
   return success();
 }
 
-// Whatever a device has of `after`, it has it after the gradient was known.
-LogicalResult Partitioner::visitRecompute(RecomputeOp op) {
+// A device waits for what it has of `until`.
+LogicalResult Partitioner::visitDefer(DeferOp op) {
   Sharding sharding = getSharding(op.getOperand());
   Value local = get(op.getOperand(), sharding);
-  Value after = get(op.getAfter(), getSharding(op.getAfter()));
-  define(op.getResult(),
-         RecomputeOp::create(builder, op.getLoc(), local, after), sharding);
+  Value until = get(op.getUntil(), getSharding(op.getUntil()));
+  define(op.getResult(), DeferOp::create(builder, op.getLoc(), local, until),
+         sharding);
   return success();
 }
 
@@ -245,6 +259,8 @@ static SmallVector<Value> chunkHead(HeadLossOp op, int64_t chunks,
   for (int64_t first = 0; first < sequence; first += size) {
     int64_t length = std::min(size, sequence - first);
     Value x = c.slice(op.getX(), 1, first, length);
+    if (dw) // Or the gradients of all chunks would wait for one sum.
+      x = DeferOp::create(builder, op.getLoc(), x, dw);
     SmallVector<Type> gradients;
     if (op.hasGradients())
       gradients = {x.getType(), op.getWeight().getType()};
@@ -396,7 +412,8 @@ LogicalResult Partitioner::visitFactored(Operation *op,
       continue;
     for (auto [dim, cut] : llvm::enumerate(wanted.dims))
       if (!cut.isWhole() && cut.isPadded(type.getDimSize(dim), mesh) &&
-          rule.isReduced(dims[dim]))
+          rule.isReduced(dims[dim]) &&
+          (isMax || !hasZeroPadding(operand, dim, cut)))
         locals.back() = resharder.maskPadding(locals.back(), dim,
                                               type.getDimSize(dim), cut, fill);
   }

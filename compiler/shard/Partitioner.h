@@ -25,6 +25,10 @@ public:
 
   /// Says what a device has of a whole value.
   void define(mlir::Value whole, mlir::Value local, const Sharding &sharding);
+  /// Says that what a device has past the end of the whole is zero.
+  void markZeroPadding(mlir::Value whole) {
+    known.find(whole)->second.hasZeroPadding = true;
+  }
   /// Says how a value would best lie.
   void wish(mlir::Value whole, const Sharding &sharding);
   /// Wishes of what ops read, from those of what they make.
@@ -52,6 +56,7 @@ private:
     Sharding sharding;
     mlir::Value local;                   // Null for a lazy value.
     llvm::SmallVector<Version> versions; // Resharded, or of a lazy value.
+    bool hasZeroPadding = false;         // As far as it is known.
   };
   /// The factor along which an op is cut.
   struct Choice {
@@ -59,6 +64,7 @@ private:
     Cut cut;
   };
 
+  bool hasZeroPadding(mlir::Value whole, unsigned dimension, const Cut &cut);
   bool isLazy(mlir::Value whole);
   bool isLazyOp(mlir::Operation *op);
   Sharding inferLazy(mlir::Operation *op);
@@ -71,7 +77,7 @@ private:
   mlir::LogicalResult visitRead(ReadOp read);
   mlir::LogicalResult visitAssign(AssignOp assign);
   mlir::LogicalResult visitReshape(ReshapeOp op);
-  mlir::LogicalResult visitRecompute(RecomputeOp op);
+  mlir::LogicalResult visitDefer(DeferOp op);
   mlir::LogicalResult visitSlice(SliceOp op);
   mlir::LogicalResult visitConcatenate(ConcatenateOp op);
   mlir::LogicalResult visitFlat(mlir::Operation *op, const Sharding &flat);

@@ -318,6 +318,9 @@ LogicalResult ShardPass::shardEvaluation(func::FuncOp function) {
   for (auto [whole, local, sharding] : llvm::zip_equal(
            function.getArguments(), block.getArguments(), shardings))
     partitioner.define(whole, local, sharding);
+  for (BlockArgument argument : function.getArguments())
+    if (function.getArgAttr(argument.getArgNumber(), kVariableAttribute))
+      partitioner.markZeroPadding(argument);
   if (failed(visitAll(partitioner, function.front())))
     return failure();
   SmallVector<Value> results;

@@ -303,15 +303,16 @@ def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differe
   let hasVerifier = 1;
 }
 
-def Kiln_RecomputeOp : Kiln_Op<"recompute", [Pure, AllTypesMatch<["operand", "result"]>]> {
-  let summary = "A value that was kept, from which the backward pass computes others again";
+def Kiln_DeferOp : Kiln_Op<"defer", [Pure, AllTypesMatch<["operand", "result"]>]> {
+  let summary = "A value, but not before another one is known";
   let description = [{
-    The operand itself, not before `after` is known. What is computed from it is the same as what the forward pass
-    computed from the operand, and would be merged or fused with it if it did not have to wait for a gradient.
+    The operand itself. What is computed from it waits for `until`, and is therefore neither merged nor fused with what
+    is computed from the operand: a layer that the backward pass computes again waits for its gradient, a chunk of the
+    head for the sum of those before it.
   }];
-  let arguments = (ins Kiln_Tensor:$operand, Kiln_Tensor:$after);
+  let arguments = (ins Kiln_Tensor:$operand, Kiln_Tensor:$until);
   let results = (outs Kiln_Tensor:$result);
-  let assemblyFormat = "$operand `after` $after `:` type($operand) `,` type($after) attr-dict";
+  let assemblyFormat = "$operand `until` $until `:` type($operand) `,` type($until) attr-dict";
 }
 
 def Kiln_Memory : I32EnumAttr<"Memory", "where a value lies", [

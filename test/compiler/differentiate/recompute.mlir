@@ -12,9 +12,9 @@
 //       FULL:   kiln.exp %[[X]]
 //       FULL:   kiln.exp
 //       FULL:   %[[THIRD:.*]] = kiln.exp
-//   FULL-NOT:   kiln.recompute
+//   FULL-NOT:   kiln.defer
 //       FULL:   %[[DTHIRD:.*]] = kiln.mul %{{.*}}, %[[THIRD]]
-//       FULL:   %[[KEPT:.*]] = kiln.recompute %[[X]] after %[[DTHIRD]] : tensor<?xf32>, tensor<?xf32>
+//       FULL:   %[[KEPT:.*]] = kiln.defer %[[X]] until %[[DTHIRD]] : tensor<?xf32>, tensor<?xf32>
 //       FULL:   %[[FIRST:.*]] = kiln.exp %[[KEPT]]
 //       FULL:   %[[SECOND:.*]] = kiln.exp %[[FIRST]]
 //       FULL:   %[[DSECOND:.*]] = kiln.mul %[[DTHIRD]], %[[SECOND]]
@@ -24,7 +24,7 @@
 // ATTENTION-LABEL: func.func @layer(
 //  ATTENTION-SAME:   %[[X:[a-z0-9]*]]: tensor<?xf32>
 //       ATTENTION:   %[[FIRST:.*]] = kiln.exp %[[X]]
-//       ATTENTION:   %[[KEPT:.*]] = kiln.recompute %[[FIRST]] after
+//       ATTENTION:   %[[KEPT:.*]] = kiln.defer %[[FIRST]] until
 //       ATTENTION:   %[[SECOND:.*]] = kiln.exp %[[KEPT]]
 //       ATTENTION:   %[[DSECOND:.*]] = kiln.mul %{{.*}}, %[[SECOND]]
 //       ATTENTION:   kiln.mul %[[DSECOND]], %[[FIRST]]
@@ -32,7 +32,7 @@
 // NONE-LABEL: func.func @layer(
 //   NONE-NOT:   kiln.layer
 //   NONE-NOT:   kiln.attention
-//   NONE-NOT:   kiln.recompute
+//   NONE-NOT:   kiln.defer
 //       NONE:   return
 func.func @layer(%x: tensor<?xf32>) -> tensor<f32> attributes {kiln.loss} {
   %first = kiln.exp %x : tensor<?xf32> {kiln.layer = 0 : i64}
@@ -46,7 +46,7 @@ func.func @layer(%x: tensor<?xf32>) -> tensor<f32> attributes {kiln.loss} {
 // FULL-LABEL: func.func @narrow(
 //  FULL-SAME:   %[[X:.*]]: tensor<?x4xf32>, %[[W:.*]]: tensor<4x4xf32>
 //       FULL:   %[[NARROW:.*]] = kiln.convert %[[X]] : tensor<?x4xf32> -> tensor<?x4xbf16>
-//       FULL:   %[[KEPT:.*]] = kiln.recompute %[[NARROW]] after {{.*}} : tensor<?x4xbf16>
+//       FULL:   %[[KEPT:.*]] = kiln.defer %[[NARROW]] until {{.*}} : tensor<?x4xbf16>
 //       FULL:   %[[WIDE:.*]] = kiln.convert %[[KEPT]] : tensor<?x4xbf16> -> tensor<?x4xf32>
 //       FULL:   kiln.contract "bk,kn->bn" %[[WIDE]], %[[W]]
 func.func @narrow(%x: tensor<?x4xf32>, %w: tensor<4x4xf32>) -> tensor<f32> attributes {kiln.loss} {

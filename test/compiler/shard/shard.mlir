@@ -8,16 +8,16 @@
 
 // STAGE: needs at least 1 device along each axis and a ZeRO stage of 0 to 3, found data 1, tensor 1 and stage 4
 
-// Ten columns over three devices are four each, two of them padding on the last: masked where they are summed. The rows
-// after them give terms of a sum. Gradients are summed over the replicas once, in the update, and the norm over both.
+// Ten columns over three devices are four each, two of them padding on the last: masked where they are summed, but for
+// a variable, whose padding is zero. The rows after them give terms of a sum. Gradients are summed over the replicas once, in the update, and the norm over both.
 // TENSOR: kiln.variable @up : tensor<6x4xf64> {{.*}}whole = tensor<6x10xf64>
 // TENSOR: kiln.variable @down : tensor<4x6xf64> {{.*}}whole = tensor<10x6xf64>
 // TENSOR: accumulate
+// TENSOR: %[[DOWN:.*]] = kiln.read @down
 // TENSOR: %[[H:.*]] = kiln.contract "bx,xy->by" %{{.*}} : tensor<?x6xf64>, tensor<6x4xf64> -> tensor<?x4xf64>
 // TENSOR: %[[R:.*]] = kiln.relu %[[H]]
 // TENSOR: %[[LEFT:.*]] = kiln.select %{{.*}}, %[[R]]
-// TENSOR: %[[RIGHT:.*]] = kiln.select
-// TENSOR: %[[TERM:.*]] = kiln.contract "by,yz->bz" %[[LEFT]], %[[RIGHT]]
+// TENSOR: %[[TERM:.*]] = kiln.contract "by,yz->bz" %[[LEFT]], %[[DOWN]]
 // TENSOR: kiln.all_reduce sum %[[TERM]] over ["tensor"]
 // TENSOR-NOT: all_reduce
 // TENSOR: } update {

@@ -129,8 +129,8 @@ func.func @shapes(%x: tensor<?x8xf32>, %v: tensor<8xf32>, %w: tensor<8x2xf32>) {
   %5 = kiln.max "bn->" %x : tensor<?x8xf32> -> tensor<f32>
   // CHECK: kiln.contract "bk,kn->bn" %{{.*}}, %{{.*}} : tensor<?x8xf32>, tensor<8x2xf32> -> tensor<?x2xf32>
   %6 = kiln.contract "bk,kn->bn" %x, %w : tensor<?x8xf32>, tensor<8x2xf32> -> tensor<?x2xf32>
-  // CHECK: kiln.recompute %{{.*}} after %{{.*}} : tensor<?x8xf32>, tensor<8xf32>
-  %again = kiln.recompute %x after %v : tensor<?x8xf32>, tensor<8xf32>
+  // CHECK: kiln.defer %{{.*}} until %{{.*}} : tensor<?x8xf32>, tensor<8xf32>
+  %again = kiln.defer %x until %v : tensor<?x8xf32>, tensor<8xf32>
   // CHECK: kiln.transfer %{{.*}} to host : tensor<8xf32>
   %below = kiln.transfer %v to host : tensor<8xf32>
   // CHECK: kiln.reshape %{{.*}} : tensor<?x8xf32> -> tensor<?x2x4xf32>
