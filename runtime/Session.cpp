@@ -115,6 +115,7 @@ Expected<Session> Session::fromArtifact(Artifact artifact,
   Expected<CollectiveSettings> settings = CollectiveSettings::fromEnvironment();
   if (!settings.ok())
     return settings.status();
+  settings->world = options.world;
   Expected<cpu::KernelLibrary> library =
       cpu::KernelLibrary::load(artifact.kernels());
   if (!library.ok())
@@ -137,8 +138,6 @@ Status Session::startDevices(const SessionOptions &options) {
                                    std::to_string(processes) +
                                    " processes cannot have in equal parts");
   firstDevice_ = rank() * count;
-  if (world_)
-    settings_.grace = std::chrono::seconds(2);
   if (!options.tracePath.empty()) {
     std::string suffix = rank() ? "." + std::to_string(rank()) : "";
     Expected<std::unique_ptr<Trace>> trace =

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/collective/Group.h"
+#include "runtime/collective/Patience.h"
+#include "runtime/collective/World.h"
 
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
-#include <unistd.h>
 
 namespace kiln {
 
@@ -58,22 +58,35 @@ uint32_t Group::memberOf(uint32_t device) const {
       std::find(devices_.begin(), devices_.end(), device) - devices_.begin());
 }
 
-static void printAndEnd(const std::string &message, Code code) {
-  std::fprintf(stderr, "kiln: error: %s\n", message.c_str());
-  ::_exit(static_cast<int>(code));
+static std::string deviceName(uint32_t device) {
+  return "device " + std::to_string(device);
 }
 
 void Group::giveUp(const Turn &turn, uint32_t missing) const {
-  std::string who = "device " + std::to_string(devices_[missing]);
-  if (link_)
-    who = "rank " + std::to_string(link_->rankOf(missing)) + " (" + who + ")";
-  printAndEnd("collective '" + turn.exchange.name + "' timed out: " + who +
-                  " has not come within " +
-                  std::to_string(turn.endpoint.settings.limit.count()) +
-                  " s (KILN_COLLECTIVE_TIMEOUT), device " +
-                  std::to_string(turn.endpoint.device) + " waits for it",
-              Code::timedOut);
-  std::abort();
+  std::string who = deviceName(devices_[missing]),
+              waits = deviceName(turn.endpoint.device) + " waits for ";
+  if (World *world = turn.endpoint.settings.world) {
+    // It may be waiting for another process itself, maybe in another group.
+    if (Stall stall(world->ask()); stall.hasMissing())
+      giveUp(turn, stall,
+             waits + who + ", whose process waits for " + stall.explain());
+    who = rankName(world->rank()) + " (" + who + ")";
+  }
+  endTimedOut(turn.exchange.name, who + " has not come",
+              turn.endpoint.settings.limit, waits + "it");
+}
+
+void Group::giveUp(const Turn &turn, const Stall &stall,
+                   const std::string &waits) const {
+  auto name = [&](uint32_t rank) {
+    std::string devices;
+    for (uint32_t member : remotes_)
+      if (link_->rankOf(member) == rank)
+        devices += (devices.empty() ? "" : ", ") + deviceName(devices_[member]);
+    return rankName(rank) + (devices.empty() ? "" : " (" + devices + ")");
+  };
+  endTimedOut(turn.exchange.name, stall.blame(name),
+              turn.endpoint.settings.limit, waits);
 }
 
 void Group::meet(const Turn &turn) {
@@ -81,10 +94,11 @@ void Group::meet(const Turn &turn) {
   mine.open();
   // Only this member opens it, and none can be ahead by more than one.
   uint64_t meeting = mine.value();
-  const CollectiveSettings &settings = turn.endpoint.settings;
+  Patience patience(turn.endpoint.settings.limit);
   for (uint32_t other : locals_)
-    if (!seats_[other].gate.await(meeting, settings.limit + settings.grace))
-      giveUp(turn, other);
+    while (!seats_[other].gate.await(meeting, Patience::look))
+      if (patience.isOver())
+        giveUp(turn, other);
 }
 
 void Group::begin(const Turn &turn) {
@@ -94,12 +108,12 @@ void Group::begin(const Turn &turn) {
   meet(turn);
   for (uint32_t other : locals_)
     if (!turn.exchange.isLike(*seats_[other].exchange))
-      printAndEnd("device " + std::to_string(turn.endpoint.device) +
-                      " runs collective '" + turn.exchange.name +
-                      "' while device " + std::to_string(devices_[other]) +
-                      " runs '" + seats_[other].exchange->name +
-                      "', which is not the same",
-                  Code::internal);
+      endWithError("device " + std::to_string(turn.endpoint.device) +
+                       " runs collective '" + turn.exchange.name +
+                       "' while device " + std::to_string(devices_[other]) +
+                       " runs '" + seats_[other].exchange->name +
+                       "', which is not the same",
+                   Code::internal);
 }
 
 void Group::transfer(const Turn &turn) {
@@ -143,16 +157,14 @@ void Group::pack(const Turn &turn, uint64_t part, uint64_t begin, uint64_t end,
   });
 }
 
-void Group::exchangeMessages(const Turn &turn, bool isSecondHalf) const {
+void Group::exchangeMessages(const Turn &turn) const {
   Endpoint &endpoint = turn.endpoint;
-  // Who waits in the second half of a sum may wait for one that waits in the
-  // first: that one knows who is missing, and has the time to say so.
-  constexpr std::chrono::seconds more{2};
-  std::chrono::seconds limit = endpoint.settings.limit;
-  if (std::optional<uint32_t> missing =
-          link_->transfer(turn.member, endpoint.sends, endpoint.receives,
-                          isSecondHalf ? limit + more : limit))
-    giveUp(turn, *missing);
+  if (std::optional<Inquiry> inquiry = link_->transfer(
+          turn.member, turn.exchange.name, endpoint.sends, endpoint.receives)) {
+    Stall stall(*inquiry);
+    giveUp(turn, stall,
+           deviceName(endpoint.device) + " waits for " + stall.explain());
+  }
   for (const Message &message : endpoint.receives)
     endpoint.receivedBytes += message.count;
   endpoint.sends.clear();
@@ -184,7 +196,7 @@ void Group::reduce(const Turn &turn) {
             {other, out + slot, (clip(turn.member) - begin) * size});
     }
     if (link_)
-      exchangeMessages(turn, /*isSecondHalf=*/false);
+      exchangeMessages(turn);
     combine(turn, begin, clip(turn.member), slot);
   });
   if (!exchange.gathers())
@@ -272,7 +284,7 @@ void Group::gather(const Turn &turn) {
             {other, out + slot, (clip(other) - begin) * size});
     }
     if (link_)
-      exchangeMessages(turn, /*isSecondHalf=*/turn.exchange.reduces());
+      exchangeMessages(turn);
     takeParts(turn, begin, end, slot);
   });
 }

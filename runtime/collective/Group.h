@@ -5,19 +5,22 @@
 #include "runtime/Status.h"
 #include "runtime/collective/Exchange.h"
 #include "runtime/collective/Link.h"
+#include "runtime/collective/Stall.h"
 #include "runtime/device/cpu/Gate.h"
 
 #include <memory>
 
 namespace kiln {
 
+class World;
+
 /// How collectives are run, for all devices of a process.
 struct CollectiveSettings {
   /// After which a member that has not come is given up.
   std::chrono::seconds limit{300};
-  /// How much longer members of the process wait for each other: one of them
-  /// may be waiting for another process, and is to name that.
-  std::chrono::seconds grace{0};
+  /// All processes, of which one may be what keeps members of this one from
+  /// coming; null if this one is alone.
+  World *world = nullptr;
   /// What every pull takes longer: a slow link, for tests.
   std::chrono::microseconds delay{0};
 
@@ -100,14 +103,17 @@ private:
   template <typename Source>
   void pack(const Turn &turn, uint64_t part, uint64_t begin, uint64_t end,
             std::byte *bytes, Source source) const;
-  void exchangeMessages(const Turn &turn, bool isSecondHalf) const;
+  void exchangeMessages(const Turn &turn) const;
   void clearPadding(const Turn &turn) const;
   void delay(const Turn &turn) const;
   /// Bytes that one message may have.
   uint64_t slotBytes() const;
   /// Calls body(begin, end) for the ranges of a part that are moved at once.
   template <typename Body> void forEachRound(const Turn &turn, Body body) const;
+  /// Ends the process: a member in it has not come, or what is told of others.
   [[noreturn]] void giveUp(const Turn &turn, uint32_t missing) const;
+  [[noreturn]] void giveUp(const Turn &turn, const Stall &stall,
+                           const std::string &waits) const;
 
   std::vector<uint32_t> devices_;
   std::unique_ptr<Seat[]> seats_;

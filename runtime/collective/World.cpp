@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/collective/World.h"
 #include "runtime/collective/Group.h"
+#include "runtime/collective/Stall.h"
 
 #include <csignal>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
+#include <numeric>
+#include <set>
 #include <sys/prctl.h>
 
 namespace kiln {
@@ -35,8 +38,8 @@ Expected<std::unique_ptr<World>> World::open() {
   void *library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!library)
     return Status(Code::failed, path + ": " + ::dlerror());
-  auto *open =
-      reinterpret_cast<OpenWorldFunction *>(::dlsym(library, openWorldSymbol));
+  auto *open = reinterpret_cast<OpenTransportFunction *>(
+      ::dlsym(library, openTransportSymbol));
   if (!open)
     return Status(Code::failed, path + ": " + ::dlerror());
   Expected<CollectiveSettings> settings = CollectiveSettings::fromEnvironment();
@@ -46,10 +49,115 @@ Expected<std::unique_ptr<World>> World::open() {
   // else would end its ranks.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::string error;
-  std::unique_ptr<World> world(open(settings->limit, error));
-  if (!world)
+  std::unique_ptr<Transport> transport(open(settings->limit, error));
+  if (!transport)
     return Status(Code::failed, error);
-  return world;
+  return std::make_unique<World>(std::move(transport), settings->limit);
+}
+
+World::World(std::unique_ptr<Transport> transport, std::chrono::seconds limit)
+    : transport_(std::move(transport)), limit_(limit) {
+  std::vector<uint32_t> all(size());
+  std::iota(all.begin(), all.end(), 0);
+  link_ = transport_->connect(all);
+}
+
+void World::transfer(std::span<const Message> sends,
+                     std::span<const Message> receives) {
+  static const std::string name = "agreement of processes";
+  if (std::optional<Inquiry> inquiry =
+          link_->transfer(rank(), name, sends, receives)) {
+    Stall stall(*inquiry);
+    endTimedOut(name, stall.blame(rankName), limit_,
+                rankName(rank()) + " waits for " + stall.explain());
+  }
+}
+
+std::unique_ptr<Link> World::connect(const std::vector<uint32_t> &ranks) {
+  // The transport waits without end, so all must be there before it starts.
+  std::set<uint32_t> others(ranks.begin(), ranks.end());
+  others.erase(rank());
+  std::byte sent{};
+  std::vector<std::byte> received(size());
+  std::vector<Message> sends, receives;
+  for (uint32_t other : others) {
+    sends.push_back({other, &sent, 1});
+    receives.push_back({other, &received[other], 1});
+  }
+  transfer(sends, receives);
+  return transport_->connect(ranks);
+}
+
+// Through the first process, so that all get the same.
+std::vector<std::string> World::gather(const std::string &text) {
+  std::vector<std::string> all(size());
+  all[rank()] = text;
+  if (rank() != 0) {
+    sendText(0, text);
+    for (std::string &each : all)
+      each = receiveText(0);
+    return all;
+  }
+  for (uint32_t other = 1; other < size(); ++other)
+    all[other] = receiveText(other);
+  for (uint32_t other = 1; other < size(); ++other)
+    for (const std::string &each : all)
+      sendText(other, each);
+  return all;
+}
+
+uint64_t World::maximum(uint64_t number) {
+  auto bytes = std::as_writable_bytes(std::span(&number, 1));
+  if (rank() != 0) {
+    send(0, bytes);
+    receive(0, bytes);
+    return number;
+  }
+  for (uint32_t other = 1; other < size(); ++other) {
+    uint64_t theirs;
+    receive(other, std::as_writable_bytes(std::span(&theirs, 1)));
+    number = std::max(number, theirs);
+  }
+  for (uint32_t other = 1; other < size(); ++other)
+    send(other, bytes);
+  return number;
+}
+
+/// A message is counted with int.
+template <typename Byte, typename Function>
+static void forEachPart(std::span<Byte> bytes, Function function) {
+  constexpr size_t most = size_t{1} << 30;
+  for (size_t begin = 0; begin < bytes.size(); begin += most)
+    function(bytes.subspan(begin, std::min(most, bytes.size() - begin)));
+}
+
+void World::send(uint32_t rank, std::span<const std::byte> bytes) {
+  forEachPart(bytes, [&](std::span<const std::byte> part) {
+    // What is sent is only read.
+    Message message{rank, const_cast<std::byte *>(part.data()), part.size()};
+    transfer({&message, 1}, {});
+  });
+}
+
+void World::receive(uint32_t rank, std::span<std::byte> bytes) {
+  forEachPart(bytes, [&](std::span<std::byte> part) {
+    Message message{rank, part.data(), part.size()};
+    transfer({}, {&message, 1});
+  });
+}
+
+void World::sendText(uint32_t rank, const std::string &text) {
+  uint64_t size = text.size();
+  send(rank, std::as_bytes(std::span(&size, 1)));
+  send(rank, std::as_bytes(std::span(text)));
+}
+
+std::string World::receiveText(uint32_t rank) {
+  uint64_t size = 0;
+  receive(rank, std::as_writable_bytes(std::span(&size, 1)));
+  std::string text(size, '\0');
+  receive(rank, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 } // namespace kiln

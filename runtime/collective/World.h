@@ -5,45 +5,56 @@
 #include "runtime/Status.h"
 #include "runtime/collective/Link.h"
 
-#include <memory>
-#include <string>
-#include <vector>
+#include <chrono>
 
 namespace kiln {
 
 /// The processes that run one artifact together. All of them call what is
-/// marked as collective, in the same order. A process that does not come in
-/// time ends the caller, as in a Group.
+/// marked as collective, in the same order, each from one thread. A process
+/// that does not come in time ends the caller, as in a Group.
 class World {
 public:
   /// The processes that the environment tells of: null if this one is alone.
   /// Collective.
   static Expected<std::unique_ptr<World>> open();
-  virtual ~World() = default;
+  World(std::unique_ptr<Transport> transport, std::chrono::seconds limit);
 
-  virtual uint32_t rank() const = 0;
-  virtual uint32_t size() const = 0;
+  uint32_t rank() const { return transport_->rank(); }
+  uint32_t size() const { return transport_->size(); }
 
   /// Links the members of a group, which are in these processes. Called by
   /// those processes, in the same order.
-  virtual std::unique_ptr<Link> connect(const std::vector<uint32_t> &ranks) = 0;
+  std::unique_ptr<Link> connect(const std::vector<uint32_t> &ranks);
 
   /// What every process gave, by rank. Collective.
-  virtual std::vector<std::string> gather(const std::string &text) = 0;
+  std::vector<std::string> gather(const std::string &text);
   /// The greatest of what the processes gave. Collective; allocates nothing.
-  virtual uint64_t maximum(uint64_t number) = 0;
+  uint64_t maximum(uint64_t number);
 
   /// Bytes from one process to another, in order.
-  virtual void send(uint32_t rank, std::span<const std::byte> bytes) = 0;
-  virtual void receive(uint32_t rank, std::span<std::byte> bytes) = 0;
+  void send(uint32_t rank, std::span<const std::byte> bytes);
+  void receive(uint32_t rank, std::span<std::byte> bytes);
+
+  /// See Transport; from any thread.
+  Inquiry ask() { return transport_->ask(); }
+
+private:
+  void transfer(std::span<const Message> sends,
+                std::span<const Message> receives);
+  void sendText(uint32_t rank, const std::string &text);
+  std::string receiveText(uint32_t rank);
+
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Link> link_; // Of all processes; goes before the transport.
+  std::chrono::seconds limit_;
 };
 
 /// The library that knows MPI: where it is, or empty if it was not built; and
-/// its one function, which returns null and an error, or the world.
+/// its one function, which returns null and an error, or the transport.
 std::string findMpiLibrary();
-using OpenWorldFunction = World *(std::chrono::seconds limit,
-                                  std::string &error);
-constexpr const char *openWorldSymbol = "kilnOpenMpiWorld";
+using OpenTransportFunction = Transport *(std::chrono::seconds limit,
+                                          std::string &error);
+constexpr const char *openTransportSymbol = "kilnOpenMpiTransport";
 
 } // namespace kiln
 
