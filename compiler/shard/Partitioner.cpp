@@ -177,12 +177,20 @@ LogicalResult Partitioner::visit(Operation *op) {
   return success();
 }
 
+// A whole variable of which a part is wished for is cut before anything is
+// computed from it.
 LogicalResult Partitioner::visitRead(ReadOp read) {
   auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
       read, read.getVariableAttr().getAttr());
   Value local = ReadOp::create(builder, read.getLoc(), variable.getTensorType(),
                                read.getVariable());
-  define(read.getResult(), local, Sharding::of(variable, mesh));
+  Sharding sharding = Sharding::of(variable, mesh);
+  if (auto wish = wishes.find(read.getResult()); wish != wishes.end()) {
+    local = resharder.reshard(local, variable.getWholeType(), sharding,
+                              wish->second);
+    sharding = wish->second;
+  }
+  define(read.getResult(), local, sharding);
   markZeroPadding(read.getResult());
   return success();
 }

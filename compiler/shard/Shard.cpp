@@ -281,6 +281,17 @@ LogicalResult StepSharder::shardUpdate() {
     Value local = partitioner.get(argument, summed);
     partitioner.define(argument, local, summed);
   }
+  // Each replica updates its run of a parameter, which is gathered then.
+  for (auto read : from.getOps<ReadOp>()) {
+    auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
+        step, read.getVariableAttr().getAttr());
+    if (variable.getRole() != Role::parameter ||
+        !isCutIntoRuns(variable.getWholeType()))
+      continue;
+    Sharding run = Sharding::of(variable, mesh);
+    run.flat = {kData};
+    partitioner.wish(read.getResult(), run);
+  }
   if (failed(visitAll(partitioner, from.front())))
     return failure();
   SmallVector<Value> reports;
