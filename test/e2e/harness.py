@@ -31,6 +31,11 @@ def idx(shape, elements):
     return struct.pack(f">BBBB{len(shape)}I", 0, 0, 8, len(shape), *shape) + bytes(elements)
 
 
+def read_events(path):
+    """What took time in a trace."""
+    return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+
+
 def status_bytes(pid, field):
     """A field of /proc/PID/status in bytes; 0 once the process is gone."""
     try:
