@@ -34,6 +34,10 @@ class Zero(KilnTest):
         self.assertEqual(self.plans.wrong, [])
         for stage, kind in enumerate(("moments", "gradient sums", "parameters"), 1):
             self.assertLess(rows[stage][kind], rows[stage - 1][kind])
+        # The formulas of another model are told apart.
+        self.plans.heads += 1
+        self.plans.measure(data=3, tensor=2, zero=0, offload="none")
+        self.assertEqual(len(self.plans.wrong), 3, self.plans.wrong)
 
     def test_moments_on_the_host(self):
         whole, cut = self.plans.measure_stages(data=3, tensor=2, offload="optimizer", stages=(0, 3))
