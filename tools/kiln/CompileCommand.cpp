@@ -152,11 +152,17 @@ int Compilation::report(const std::string &artifactPath) const {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
   // The images differ in their share of the batch.
-  uint64_t peak = 0;
-  for (const artifact::Image *image : *artifact->index().images())
+  uint64_t peak = 0, host = 0;
+  for (const artifact::Image *image : *artifact->index().images()) {
     peak = std::max(peak, image->arena_bytes());
-  printf("Peak memory: %llu bytes (%s) per device\n",
+    host = std::max(host, image->host_bytes());
+  }
+  printf("Peak memory: %llu bytes (%s) per device",
          static_cast<unsigned long long>(peak), printBytes(peak).c_str());
+  if (host != 0)
+    printf(", and %llu bytes (%s) of the host's for each",
+           static_cast<unsigned long long>(host), printBytes(host).c_str());
+  printf("\n");
   printf("Compile time: %.2f s\n", seconds);
   fflush(stdout);
   return 0;
