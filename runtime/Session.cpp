@@ -345,8 +345,8 @@ void Session::writeElements(size_t number, uint64_t first,
   }
 }
 
-Status Session::readVariable(std::string_view name,
-                             std::span<std::byte> bytes) const {
+Expected<size_t> Session::findWhole(std::string_view name,
+                                    uint64_t bytes) const {
   std::optional<size_t> number = findVariable(name);
   if (!number)
     return unknown("variable", name);
@@ -354,69 +354,65 @@ Status Session::readVariable(std::string_view name,
     return status;
   uint64_t wanted =
       tilings_[*number].elements() * elementBytesOf(*artifact_, *number);
-  if (Status status = checkSize(name, bytes.size(), wanted); !status.ok())
+  if (Status status = checkSize(name, bytes, wanted); !status.ok())
     return status;
-  readElements(*number, 0, bytes);
-  return Status();
+  return *number;
+}
+
+Status Session::readVariable(std::string_view name,
+                             std::span<std::byte> bytes) const {
+  Expected<size_t> number = findWhole(name, bytes.size());
+  if (number.ok())
+    readElements(*number, 0, bytes);
+  return number.status();
 }
 
 Status Session::writeVariable(std::string_view name,
                               std::span<const std::byte> bytes) {
-  std::optional<size_t> number = findVariable(name);
-  if (!number)
-    return unknown("variable", name);
+  Expected<size_t> number = findWhole(name, bytes.size());
+  if (number.ok())
+    writeElements(*number, 0, bytes);
+  return number.status();
+}
+
+template <typename List>
+Expected<std::byte *>
+Session::locate(std::string_view program, const char *kind, List list,
+                std::string_view name, uint64_t bytes, size_t device) const {
+  std::optional<size_t> found = findProgram(program);
+  if (!found)
+    return unknown("program", program);
+  const cpu::Device &owner = *devices_[device];
+  const auto *place = findNamed(
+      (owner.image().programs()->Get(static_cast<uint32_t>(*found))->*list)(),
+      name);
+  if (!place)
+    return unknown(kind, name);
   if (Status status = requireMemory(); !status.ok())
     return status;
-  uint64_t wanted =
-      tilings_[*number].elements() * elementBytesOf(*artifact_, *number);
-  if (Status status = checkSize(name, bytes.size(), wanted); !status.ok())
+  if (Status status = checkSize(name, bytes, place->bytes()); !status.ok())
     return status;
-  writeElements(*number, 0, bytes);
-  return Status();
+  return owner.memory() + place->offset();
 }
 
 Status Session::writeInput(std::string_view program, std::string_view input,
                            std::span<const std::byte> bytes, size_t device) {
-  std::optional<size_t> found = findProgram(program);
-  if (!found)
-    return unknown("program", program);
-  const artifact::Input *place =
-      findNamed(devices_[device]
-                    ->image()
-                    .programs()
-                    ->Get(static_cast<uint32_t>(*found))
-                    ->inputs(),
-                input);
-  if (!place)
-    return unknown("input", input);
-  if (Status status = requireMemory(); !status.ok())
-    return status;
-  if (Status status = checkSize(input, bytes.size(), place->bytes());
-      !status.ok())
-    return status;
-  std::copy_n(bytes.data(), bytes.size(),
-              devices_[device]->memory() + place->offset());
-  return Status();
+  Expected<std::byte *> place =
+      locate(program, "input", &artifact::Program::inputs, input, bytes.size(),
+             device);
+  if (place.ok())
+    std::copy_n(bytes.data(), bytes.size(), *place);
+  return place.status();
 }
 
 Status Session::readOutput(std::string_view program, std::string_view output,
                            std::span<std::byte> bytes, size_t device) const {
-  std::optional<size_t> found = findProgram(program);
-  if (!found)
-    return unknown("program", program);
-  const artifact::Output *place = findOutput(
-      *devices_[device]->image().programs()->Get(static_cast<uint32_t>(*found)),
-      output);
-  if (!place)
-    return unknown("output", output);
-  if (Status status = requireMemory(); !status.ok())
-    return status;
-  if (Status status = checkSize(output, bytes.size(), place->bytes());
-      !status.ok())
-    return status;
-  std::copy_n(devices_[device]->memory() + place->offset(), bytes.size(),
-              bytes.data());
-  return Status();
+  Expected<std::byte *> place =
+      locate(program, "output", &artifact::Program::outputs, output,
+             bytes.size(), device);
+  if (place.ok())
+    std::copy_n(*place, bytes.size(), bytes.data());
+  return place.status();
 }
 
 bool isScalar(const artifact::Output &output) {
@@ -442,20 +438,21 @@ double Session::readScalar(const artifact::Output &output) const {
   return value;
 }
 
-std::optional<size_t> Session::findProgram(std::string_view name) const {
-  const auto &programs = *artifact_->image().programs();
-  for (uint32_t i = 0; i < programs.size(); ++i)
-    if (programs.Get(i)->name()->string_view() == name)
+template <typename List>
+static std::optional<size_t> findNumber(const List &list,
+                                        std::string_view name) {
+  for (uint32_t i = 0; i < list.size(); ++i)
+    if (list.Get(i)->name()->string_view() == name)
       return i;
   return std::nullopt;
 }
 
+std::optional<size_t> Session::findProgram(std::string_view name) const {
+  return findNumber(*artifact_->image().programs(), name);
+}
+
 std::optional<size_t> Session::findVariable(std::string_view name) const {
-  const auto &variables = *artifact_->image().variables();
-  for (uint32_t i = 0; i < variables.size(); ++i)
-    if (variables.Get(i)->name()->string_view() == name)
-      return i;
-  return std::nullopt;
+  return findNumber(*artifact_->image().variables(), name);
 }
 
 std::vector<FedDevice> Session::findShares(std::string_view program,

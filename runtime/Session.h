@@ -163,6 +163,13 @@ private:
   Status requireMemory() const;
   std::optional<size_t> findProgram(std::string_view name) const;
   std::optional<size_t> findVariable(std::string_view name) const;
+  /// A variable by name, if it has this size and memory is reserved.
+  Expected<size_t> findWhole(std::string_view name, uint64_t bytes) const;
+  /// Where an element of a list of a program lies on a device, likewise.
+  template <typename List>
+  Expected<std::byte *> locate(std::string_view program, const char *kind,
+                               List list, std::string_view name, uint64_t bytes,
+                               size_t device) const;
   void runProgram(size_t number);
   /// Where variable `number` lies on a device in this process.
   std::byte *place(size_t number, const cpu::Device &device) const;

@@ -133,6 +133,8 @@ void Group::delay(const Turn &turn) const {
 }
 
 uint64_t Group::slotBytes() const {
+  if (remotes_.empty())
+    return 0;
   return Endpoint::windowBytes / (2 * remotes_.size()) / 64 * 64;
 }
 
@@ -146,21 +148,34 @@ void Group::forEachRound(const Turn &turn, Body body) const {
     body(begin, begin + step);
 }
 
-/// Copies elements of this member's side into a message.
 template <typename Source>
-void Group::pack(const Turn &turn, uint64_t part, uint64_t begin, uint64_t end,
-                 std::byte *bytes, Source source) const {
-  uint64_t size = turn.exchange.elementBytes;
-  turn.exchange.forEachRun(part, begin, end, [&](const Exchange::Run &run) {
-    std::memcpy(bytes + (run.stream - begin) * size, source(run),
-                run.count * size);
-  });
-}
-
-void Group::exchangeMessages(const Turn &turn) const {
+void Group::exchangeMessages(const Turn &turn, uint64_t begin, uint64_t end,
+                             bool isOwnSent, Source source) const {
+  if (!link_)
+    return;
+  const Exchange &exchange = turn.exchange;
   Endpoint &endpoint = turn.endpoint;
+  uint64_t size = exchange.elementBytes, slot = slotBytes();
+  auto clip = [&](uint32_t part) {
+    return std::min(end, exchange.countPart(part));
+  };
+  std::byte *out = endpoint.window.data();
+  for (uint32_t other : remotes_) {
+    uint32_t sent = isOwnSent ? turn.member : other,
+             received = isOwnSent ? other : turn.member;
+    exchange.forEachRun(sent, begin, clip(sent), [&](const Exchange::Run &run) {
+      std::memcpy(out + (run.stream - begin) * size, source(run),
+                  run.count * size);
+    });
+    if (clip(sent) > begin)
+      endpoint.sends.push_back({other, out, (clip(sent) - begin) * size});
+    if (clip(received) > begin)
+      endpoint.receives.push_back(
+          {other, out + slot, (clip(received) - begin) * size});
+    out += 2 * slot;
+  }
   if (std::optional<Inquiry> inquiry = link_->transfer(
-          turn.member, turn.exchange.name, endpoint.sends, endpoint.receives)) {
+          turn.member, exchange.name, endpoint.sends, endpoint.receives)) {
     Stall stall(*inquiry);
     giveUp(turn, stall,
            deviceName(endpoint.device) + " waits for " + stall.explain());
@@ -173,31 +188,14 @@ void Group::exchangeMessages(const Turn &turn) const {
 
 void Group::reduce(const Turn &turn) {
   const Exchange &exchange = turn.exchange;
-  uint64_t size = exchange.elementBytes;
   delay(turn);
   forEachRound(turn, [&](uint64_t begin, uint64_t end) {
-    auto clip = [&](uint64_t part) {
-      return std::min(end, exchange.countPart(part));
-    };
-    uint64_t slot = remotes_.empty() ? 0 : slotBytes();
-    for (size_t i = 0; i < remotes_.size(); ++i) {
-      uint32_t other = remotes_[i];
-      std::byte *out = turn.endpoint.window.data() + 2 * i * slot;
-      if (clip(other) > begin) {
-        pack(turn, other, begin, clip(other), out,
-             [&](const Exchange::Run &run) {
-               return run.piece->sourceAt(turn.repetition) + run.whole * size;
-             });
-        turn.endpoint.sends.push_back(
-            {other, out, (clip(other) - begin) * size});
-      }
-      if (clip(turn.member) > begin)
-        turn.endpoint.receives.push_back(
-            {other, out + slot, (clip(turn.member) - begin) * size});
-    }
-    if (link_)
-      exchangeMessages(turn);
-    combine(turn, begin, clip(turn.member), slot);
+    exchangeMessages(turn, begin, end, /*isOwnSent=*/false,
+                     [&](const Exchange::Run &run) {
+                       return run.piece->sourceAt(turn.repetition) +
+                              run.whole * exchange.elementBytes;
+                     });
+    combine(turn, begin, std::min(end, exchange.countPart(turn.member)));
   });
   if (!exchange.gathers())
     clearPadding(turn);
@@ -206,10 +204,9 @@ void Group::reduce(const Turn &turn) {
 /// Elements [begin, end) of this member's part: what others have of them lies
 /// in their memory or in the window. A block at a time, because source and
 /// target may be the same.
-void Group::combine(const Turn &turn, uint64_t begin, uint64_t end,
-                    uint64_t slot) {
+void Group::combine(const Turn &turn, uint64_t begin, uint64_t end) {
   const Exchange &exchange = turn.exchange;
-  uint64_t size = exchange.elementBytes;
+  uint64_t size = exchange.elementBytes, slot = slotBytes();
   uint64_t blockElements = Endpoint::blockBytes / size;
   std::byte *block = turn.endpoint.block.data();
   exchange.forEachRun(turn.member, begin, end, [&](const Exchange::Run &run) {
@@ -260,39 +257,19 @@ void Group::gather(const Turn &turn) {
   uint64_t size = exchange.elementBytes;
   delay(turn);
   forEachRound(turn, [&](uint64_t begin, uint64_t end) {
-    auto clip = [&](uint64_t part) {
-      return std::min(end, exchange.countPart(part));
-    };
-    uint64_t slot = remotes_.empty() ? 0 : slotBytes();
-    for (size_t i = 0; i < remotes_.size(); ++i) {
-      uint32_t other = remotes_[i];
-      std::byte *out = turn.endpoint.window.data() + 2 * i * slot;
-      if (clip(turn.member) > begin) {
-        pack(turn, turn.member, begin, clip(turn.member), out,
-             [&](const Exchange::Run &run) -> const std::byte * {
-               return exchange.reduces()
-                          ? run.piece->targetAt(turn.repetition) +
-                                run.whole * size
-                          : run.piece->sourceAt(turn.repetition) +
-                                run.local * size;
-             });
-        turn.endpoint.sends.push_back(
-            {other, out, (clip(turn.member) - begin) * size});
-      }
-      if (clip(other) > begin)
-        turn.endpoint.receives.push_back(
-            {other, out + slot, (clip(other) - begin) * size});
-    }
-    if (link_)
-      exchangeMessages(turn);
-    takeParts(turn, begin, end, slot);
+    exchangeMessages(
+        turn, begin, end, /*isOwnSent=*/true, [&](const Exchange::Run &run) {
+          return exchange.reduces()
+                     ? run.piece->targetAt(turn.repetition) + run.whole * size
+                     : run.piece->sourceAt(turn.repetition) + run.local * size;
+        });
+    takeParts(turn, begin, end);
   });
 }
 
-void Group::takeParts(const Turn &turn, uint64_t begin, uint64_t end,
-                      uint64_t slot) {
+void Group::takeParts(const Turn &turn, uint64_t begin, uint64_t end) {
   const Exchange &exchange = turn.exchange;
-  uint64_t size = exchange.elementBytes, remote = 0;
+  uint64_t size = exchange.elementBytes, slot = slotBytes(), remote = 0;
   for (uint32_t member = 0; member < devices_.size(); ++member) {
     const Seat &seat = seats_[member];
     const std::byte *window =

@@ -98,15 +98,17 @@ private:
   void meet(const Turn &turn);
   void reduce(const Turn &turn);
   void gather(const Turn &turn);
-  void combine(const Turn &turn, uint64_t begin, uint64_t end, uint64_t slot);
-  void takeParts(const Turn &turn, uint64_t begin, uint64_t end, uint64_t slot);
+  void combine(const Turn &turn, uint64_t begin, uint64_t end);
+  void takeParts(const Turn &turn, uint64_t begin, uint64_t end);
+  /// Elements [begin, end) of a part, which are at source(run), go to each
+  /// member in another process, and those of a part come from it into the
+  /// window: its own part goes and theirs come, or the other way round.
   template <typename Source>
-  void pack(const Turn &turn, uint64_t part, uint64_t begin, uint64_t end,
-            std::byte *bytes, Source source) const;
-  void exchangeMessages(const Turn &turn) const;
+  void exchangeMessages(const Turn &turn, uint64_t begin, uint64_t end,
+                        bool isOwnSent, Source source) const;
   void clearPadding(const Turn &turn) const;
   void delay(const Turn &turn) const;
-  /// Bytes that one message may have.
+  /// Bytes that one message may have; 0 if there are none.
   uint64_t slotBytes() const;
   /// Calls body(begin, end) for the ranges of a part that are moved at once.
   template <typename Body> void forEachRound(const Turn &turn, Body body) const;
