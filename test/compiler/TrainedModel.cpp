@@ -3,10 +3,34 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <sstream>
 
 namespace kiln::test {
+
+void writeTokens(const std::string &path, std::mt19937_64 &generator) {
+  std::ofstream stream(path, std::ios::binary);
+  unsigned token = 0;
+  for (unsigned i = 0; i < 4000; ++i) {
+    token = (generator() % 4 ? token * 3 + 1 : generator()) % 37;
+    auto value = static_cast<uint16_t>(token);
+    stream.write(reinterpret_cast<const char *>(&value), sizeof(value));
+  }
+}
+
+void writeIdx(const std::string &path, const std::vector<uint32_t> &sizes,
+              const std::string &elements) {
+  std::ofstream stream(path, std::ios::binary);
+  auto writeNumber = [&](uint32_t number) {
+    for (int shift = 24; shift >= 0; shift -= 8)
+      stream.put(static_cast<char>(number >> shift));
+  };
+  writeNumber(0x0800 + static_cast<uint32_t>(sizes.size()));
+  for (uint32_t size : sizes)
+    writeNumber(size);
+  stream << elements;
+}
 
 std::vector<double> readLosses(const std::string &path) {
   std::istringstream text(readFile(path));

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Trains configs inside a test and compares their losses.
+// Trains configs inside a test, on data made for it, and compares their losses.
 #ifndef KILN_TEST_COMPILER_TRAINEDMODEL_H
 #define KILN_TEST_COMPILER_TRAINEDMODEL_H
 
 #include "test/compiler/CompiledModule.h"
 
+#include <random>
+
 namespace kiln::test {
+
+/// 4000 tokens of 16 bits below 37: mostly predictable, so that there is
+/// something to learn.
+void writeTokens(const std::string &path, std::mt19937_64 &generator);
+/// An IDX file of bytes.
+void writeIdx(const std::string &path, const std::vector<uint32_t> &sizes,
+              const std::string &elements);
 
 /// The losses of a file that training wrote: step, loss, loss in hexadecimal.
 std::vector<double> readLosses(const std::string &path);

@@ -17,14 +17,7 @@ class Data {
 public:
   Data() {
     std::mt19937_64 generator(7);
-    std::ofstream tokens(folder.file("tokens.bin"), std::ios::binary);
-    unsigned token = 0;
-    for (unsigned i = 0; i < 4000; ++i) {
-      // Mostly predictable, so that there is something to learn.
-      token = (generator() % 4 ? token * 3 + 1 : generator()) % 37;
-      uint16_t value = static_cast<uint16_t>(token);
-      tokens.write(reinterpret_cast<const char *>(&value), sizeof(value));
-    }
+    writeTokens(folder.file("tokens.bin"), generator);
     std::string images, labels;
     for (unsigned i = 0; i < 200; ++i) {
       unsigned label = generator() % 5;
@@ -32,8 +25,8 @@ public:
         images += char(generator() % 120 + (pixel % 5 == label ? 130 : 0));
       labels += char(label);
     }
-    writeIdx("images.idx", {200, 12}, images);
-    writeIdx("labels.idx", {200}, labels);
+    writeIdx(folder.file("images.idx"), {200, 12}, images);
+    writeIdx(folder.file("labels.idx"), {200}, labels);
   }
 
   std::string file(const std::string &name) const { return folder.file(name); }
@@ -47,19 +40,6 @@ public:
   }
 
 private:
-  void writeIdx(const std::string &name, std::vector<uint32_t> sizes,
-                const std::string &elements) {
-    std::ofstream stream(folder.file(name), std::ios::binary);
-    auto writeNumber = [&](uint32_t number) {
-      for (int shift = 24; shift >= 0; shift -= 8)
-        stream.put(static_cast<char>(number >> shift));
-    };
-    writeNumber(0x0800 + static_cast<uint32_t>(sizes.size()));
-    for (uint32_t size : sizes)
-      writeNumber(size);
-    stream << elements;
-  }
-
   TemporaryFolder folder;
 };
 

@@ -76,19 +76,26 @@ public:
     return (size + members_ - 1) / members_;
   }
 
+  /// The element of the whole piece that is number `i` of what a device has,
+  /// which is its part or all of it; none where that is padding.
+  std::optional<uint64_t> elementAt(size_t device, size_t piece, bool isPart,
+                                    uint64_t i) const {
+    auto [outer, size, inner] = subject_.pieces[piece];
+    uint64_t rows = isPart ? partSize(size) : size;
+    uint64_t row = i / inner % rows + (isPart ? memberOf(device) * rows : 0);
+    if (row >= size)
+      return std::nullopt;
+    return (i / (rows * inner) * size + row) * inner + i % inner;
+  }
+
   void feed(size_t device, size_t piece) {
     std::vector<Element> values(sources_[piece]);
-    auto [outer, size, inner] = subject_.pieces[piece];
     bool isPart = subject_.kind == CollectiveKind::all_gather;
-    uint64_t rows = isPart ? partSize(size) : size;
     for (uint64_t i = 0; i < values.size(); ++i) {
-      uint64_t o = i / (rows * inner), row = i / inner % rows;
-      uint64_t at = isPart ? row + memberOf(device) * rows : row;
+      std::optional<uint64_t> element = elementAt(device, piece, isPart, i);
       // Padding is never moved.
       values[i] = static_cast<Element>(
-          at < size ? valueOf(isPart ? 0 : device, piece,
-                              (o * size + at) * inner + i % inner)
-                    : -77);
+          element ? valueOf(isPart ? 0 : device, piece, *element) : -77);
     }
     Status status =
         session_->writeInput("train", "in" + std::to_string(piece),
@@ -97,11 +104,9 @@ public:
   }
 
   uint32_t memberOf(size_t device) const {
-    Mesh mesh(session_->index());
-    flatbuffers::FlatBufferBuilder builder;
-    builder.Finish(builder.CreateVector(subject_.axes));
-    return mesh.part(static_cast<uint32_t>(device),
-                     flatbuffers::GetRoot<Axes>(builder.GetBufferPointer()));
+    std::vector<uint32_t> members = membersOf(device);
+    return static_cast<uint32_t>(
+        std::find(members.begin(), members.end(), device) - members.begin());
   }
 
   std::vector<uint32_t> membersOf(size_t device) const {
@@ -134,21 +139,15 @@ public:
                                  std::as_writable_bytes(std::span(found)),
                                  device)
                     .ok());
-    auto [outer, size, inner] = subject_.pieces[piece];
     bool isPart = subject_.kind == CollectiveKind::reduce_scatter;
-    uint64_t rows = isPart ? partSize(size) : size;
     for (uint64_t i = 0; i < found.size(); ++i) {
-      uint64_t o = i / (rows * inner), row = i / inner % rows;
-      uint64_t at = isPart ? row + memberOf(device) * rows : row;
-      uint64_t element = (o * size + at) * inner + i % inner;
-      double wanted = 0;
-      if (at >= size)
-        wanted = 0; // Padding.
-      else if (subject_.kind == CollectiveKind::all_gather)
-        wanted = valueOf(0, piece, element);
-      else
+      std::optional<uint64_t> element = elementAt(device, piece, isPart, i);
+      double wanted = 0; // Of padding.
+      if (element && subject_.kind == CollectiveKind::all_gather)
+        wanted = valueOf(0, piece, *element);
+      else if (element)
         for (uint32_t member : membersOf(device)) {
-          double value = valueOf(member, piece, element);
+          double value = valueOf(member, piece, *element);
           wanted = combine == Combine::sum ? wanted + value
                                            : std::max(wanted, value);
         }

@@ -26,10 +26,7 @@ using Json = nlohmann::json;
 class RunTest : public testing::Test {
 protected:
   RunTest() {
-    std::string text;
-    for (int i = 0; i < 1000; ++i)
-      text += static_cast<char>('a' + i * i % 26);
-    writeFile(folder / "text", text);
+    writeFile(folder / "text", sampleText(1000));
     index = sampleTraining(folder / "text", 8, 8);
     image(index).variables[0]->role = "parameter";
     index.checkpoint = std::make_unique<CheckpointPolicyT>();

@@ -54,6 +54,13 @@ void writeFile(const std::string &path, const std::string &content) {
   std::ofstream(path, std::ios::binary) << content;
 }
 
+std::string sampleText(int length) {
+  std::string text;
+  for (int i = 0; i < length; ++i)
+    text += static_cast<char>('a' + i * i % 26);
+  return text;
+}
+
 std::vector<std::byte> compileKernels(const std::string &source) {
   TemporaryFile code(source), object;
   std::string command = std::string(KILN_C_COMPILER) +

@@ -46,6 +46,9 @@ private:
 std::string readFile(const std::string &path);
 void writeFile(const std::string &path, const std::string &content);
 
+/// Letters to train on.
+std::string sampleText(int length);
+
 /// Compiles C to a shared object. Ends the process if that fails.
 std::vector<std::byte> compileKernels(const std::string &source);
 

@@ -16,12 +16,7 @@ namespace kiln::test {
 
 using namespace artifact;
 
-static std::string corpus() {
-  std::string text;
-  for (int i = 0; i < 1000; ++i)
-    text += static_cast<char>('a' + i * i % 26);
-  return text;
-}
+static std::string corpus() { return sampleText(1000); }
 
 static const std::vector<std::byte> &kernels() {
   static const std::vector<std::byte> bytes = compileKernels(sampleKernels());

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "test/compiler/shard/PlanCase.h"
+#include "test/compiler/TrainedModel.h"
 
 #include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <random>
-#include <sstream>
 
 namespace kiln::test {
 
@@ -38,28 +38,9 @@ std::string Plan::print() const {
   return text;
 }
 
-static void writeIdx(const std::string &path, std::vector<uint32_t> sizes,
-                     const std::string &elements) {
-  std::ofstream stream(path, std::ios::binary);
-  auto writeNumber = [&](uint32_t number) {
-    for (int shift = 24; shift >= 0; shift -= 8)
-      stream.put(static_cast<char>(number >> shift));
-  };
-  writeNumber(0x0800 + static_cast<uint32_t>(sizes.size()));
-  for (uint32_t size : sizes)
-    writeNumber(size);
-  stream << elements;
-}
-
 Zoo::Zoo() {
   std::mt19937_64 generator(11);
-  std::ofstream tokens(folder.file("tokens.bin"), std::ios::binary);
-  unsigned token = 0;
-  for (unsigned i = 0; i < 4000; ++i) {
-    token = (generator() % 4 ? token * 3 + 1 : generator()) % 37;
-    auto value = static_cast<uint16_t>(token);
-    tokens.write(reinterpret_cast<const char *>(&value), sizeof(value));
-  }
+  writeTokens(folder.file("tokens.bin"), generator);
   auto word = [&] {
     std::string text;
     for (unsigned i = 0; i < 2; ++i) {
@@ -153,14 +134,6 @@ static uint64_t countPlanned(const artifact::Index &index) {
     bytes += sum / members;
   }
   return bytes;
-}
-
-static std::vector<double> readLosses(const std::string &path) {
-  std::istringstream text(readFile(path));
-  std::vector<double> losses;
-  for (std::string line; std::getline(text, line);)
-    losses.push_back(std::strtod(line.substr(line.find(' ')).c_str(), nullptr));
-  return losses;
 }
 
 Outcome Zoo::train(const std::string &family, const std::string &precision,

@@ -89,6 +89,17 @@ inline void expectRejected(const DataT &data, const std::string &message) {
       << status.message();
 }
 
+/// None of the inputs can be fed.
+inline void expectInputsRejected(const DataT &data,
+                                 std::initializer_list<InputT> inputs) {
+  auto dataset = open(data);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  for (const InputT &bad : inputs) {
+    PackedInput packed(bad);
+    EXPECT_EQ((*dataset)->checkInput(*packed).code(), Code::inputRejected);
+  }
+}
+
 } // namespace kiln::test
 
 #endif // KILN_TEST_RUNTIME_DATA_DATASETS_H

@@ -75,14 +75,10 @@ TEST(TokenDataset, RejectsBadFiles) {
 
 TEST(TokenDataset, RejectsInputsThatDoNotFit) {
   TemporaryFile file("abcdefghijklm");
-  auto dataset = open(textData(file.path()));
-  ASSERT_TRUE(dataset.ok());
-  for (const InputT &bad : {input("image", ElementType::i32, {4}),
-                            input("tokens", ElementType::f32, {4}),
-                            input("tokens", ElementType::i32, {5})}) {
-    Packed<Input, InputT> packed(bad);
-    EXPECT_EQ((*dataset)->checkInput(*packed).code(), Code::inputRejected);
-  }
+  expectInputsRejected(textData(file.path()),
+                       {input("image", ElementType::i32, {4}),
+                        input("tokens", ElementType::f32, {4}),
+                        input("tokens", ElementType::i32, {5})});
 }
 
 } // namespace kiln::test

@@ -34,10 +34,7 @@ protected:
     setenv("KILN_COMPILER_LIBRARY", KILN_STAND_IN, 1);
     setenv("STAND_IN", (folder / "sample").c_str(), 1);
     setenv("STAND_IN_STARTED", (folder / "started").c_str(), 1);
-    std::string text;
-    for (int i = 0; i < 1000; ++i)
-      text += static_cast<char>('a' + i * i % 26);
-    writeFile(folder / "text", text);
+    writeFile(folder / "text", sampleText(1000));
     std::vector<std::byte> bytes =
         pack(sampleTraining((folder / "text").string(), 8, 8), kernels());
     writeFile(folder / "sample",

@@ -32,10 +32,7 @@ int rounds() { return std::getenv("KILN_TEST_LONG") ? 20 : 3; }
 class RanksTest : public testing::Test {
 protected:
   RanksTest() {
-    std::string text;
-    for (int i = 0; i < 3000; ++i)
-      text += static_cast<char>('a' + i * i % 26);
-    writeFile(folder / "text", text);
+    writeFile(folder / "text", sampleText(3000));
     write("sample", shardedTraining(folder / "text", 4));
     unsetenv("KILN_FAULT");
     unsetenv("KILN_COLLECTIVE_TIMEOUT");

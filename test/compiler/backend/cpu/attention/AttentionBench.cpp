@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Times attention on two workers. Reads a line, runs a round and prints the
 // best milliseconds, so that a script can alternate rounds with a competitor.
-#include "CompiledKernel.h"
+#include "AttentionKernel.h"
 #include "test/compiler/backend/cpu/WorkerPair.h"
 
 #include <chrono>
@@ -22,11 +22,11 @@ float *makeBuffer(size_t elements) {
   return data;
 }
 
-double milliseconds(WorkerPair &pair, const CompiledKernel &kernel,
+double milliseconds(WorkerPair &pair, const kiln::cpu::LoadedKernel &kernel,
                     std::vector<void *> buffers, int repeats) {
   auto start = std::chrono::steady_clock::now();
   for (int repeat = 0; repeat < repeats; ++repeat)
-    pair.run(kernel.code.stages.size(), kernel, buffers.data());
+    pair.run(kernel.code().stages.size(), kernel, buffers.data());
   std::chrono::duration<double, std::milli> elapsed =
       std::chrono::steady_clock::now() - start;
   return elapsed.count() / repeats;
@@ -47,10 +47,10 @@ int main(int argc, char **argv) {
                         std::atol(argv[5]) != 0,
                         1 / std::sqrt(std::atof(argv[4])),
                         false};
-  CompiledKernel forward(shape, false), backward(shape, true);
-  std::printf("compile ms %.0f %.0f object bytes %zu %zu\n",
-              forward.compileMilliseconds, backward.compileMilliseconds,
-              forward.objectBytes, backward.objectBytes);
+  kiln::cpu::LoadedKernel forward = loadAttention(shape, false),
+                          backward = loadAttention(shape, true);
+  std::printf("compile ms %.0f %.0f\n", 1e3 * forward.compileSeconds(),
+              1e3 * backward.compileSeconds());
   std::fflush(stdout);
   size_t elements =
       shape.batch * shape.sequence * shape.heads * shape.headWidth;
@@ -58,10 +58,6 @@ int main(int argc, char **argv) {
   float *logSumExp = makeBuffer(shape.batch * shape.heads * shape.sequence);
   float *outGradient = makeBuffer(elements);
   float *gradient = makeBuffer(3 * elements);
-  float *scratch = makeBuffer(WorkerPair::kWorkers *
-                              std::max(forward.code.scratchBytesPerWorker,
-                                       backward.code.scratchBytesPerWorker) /
-                              4);
   char line[16];
   while (std::fgets(line, sizeof(line), stdin)) {
     WorkerPair pair;
@@ -69,12 +65,15 @@ int main(int argc, char **argv) {
     for (int round = 0; round < 10; ++round) {
       bestForward = std::min(
           bestForward,
-          milliseconds(pair, forward, {qkv, out, logSumExp, scratch}, 5));
-      bestBackward = std::min(
-          bestBackward,
-          milliseconds(pair, backward,
-                       {qkv, out, logSumExp, outGradient, gradient, scratch},
-                       5));
+          milliseconds(
+              pair, forward,
+              {qkv, out, logSumExp, forward.scratch(WorkerPair::kWorkers)}, 5));
+      bestBackward =
+          std::min(bestBackward,
+                   milliseconds(pair, backward,
+                                {qkv, out, logSumExp, outGradient, gradient,
+                                 backward.scratch(WorkerPair::kWorkers)},
+                                5));
     }
     std::printf("%.4f %.4f\n", bestForward, bestBackward);
     std::fflush(stdout);

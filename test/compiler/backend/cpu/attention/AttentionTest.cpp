@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Kernels are compiled, loaded and compared with attention as it is written
 // down, in double precision.
-#include "CompiledKernel.h"
+#include "AttentionKernel.h"
 
 #include <gtest/gtest.h>
 
@@ -161,7 +161,8 @@ template <typename T> static void checkShape(const ShapeOptions &shape) {
   double tolerance = shape.isDouble ? 1e-12 : 1e-5;
 
   Guarded<T> in(qkv), outGradientIn(outGradient);
-  CompiledKernel forward(shape, false), backward(shape, true);
+  LoadedKernel forward = loadAttention(shape, false),
+               backward = loadAttention(shape, true);
   std::vector<T> firstOut, firstGradient;
   for (int64_t workers : {1, 2, 3, 7}) {
     Guarded<T> out(reference.out.size());
@@ -266,8 +267,7 @@ TEST(Attention, SurvivesLargeScores) {
       computeReference(shape, qkv, makeValues(countOut(shape), 2, false));
   Guarded<float> in(qkv), out(reference.out.size());
   Guarded<float> logSumExp(reference.logSumExp.size());
-  CompiledKernel(shape, false)
-      .run({in.data(), out.data(), logSumExp.data()}, 2);
+  loadAttention(shape, false).run({in.data(), out.data(), logSumExp.data()}, 2);
   expectClose(out, reference.out, 2e-3, "out");
   expectClose(logSumExp, reference.logSumExp, 1e-6, "logSumExp");
 }
@@ -278,8 +278,7 @@ TEST(Attention, PropagatesNan) {
   std::vector<double> qkv = makeValues(3 * countOut(shape), 1, false);
   qkv[(5 * 3 + 1) * 8] = std::numeric_limits<double>::quiet_NaN(); // Key 5.
   Guarded<float> in(qkv), out(countOut(shape)), logSumExp(20);
-  CompiledKernel(shape, false)
-      .run({in.data(), out.data(), logSumExp.data()}, 1);
+  loadAttention(shape, false).run({in.data(), out.data(), logSumExp.data()}, 1);
   for (int64_t row = 0; row < 20; ++row)
     EXPECT_EQ(row >= 5, std::isnan(out.data()[row * 8])) << "row " << row;
 }
@@ -290,7 +289,8 @@ TEST(AttentionGradient, MatchesFiniteDifferences) {
     ShapeOptions shape = {1, 9, 2, 5, isCausal, 0.4, true};
     std::vector<double> qkv = makeValues(3 * countOut(shape), 3, true);
     std::vector<double> weights = makeValues(countOut(shape), 4, true);
-    CompiledKernel forward(shape, false), backward(shape, true);
+    LoadedKernel forward = loadAttention(shape, false),
+                 backward = loadAttention(shape, true);
     Guarded<double> in(qkv), out(countOut(shape)), logSumExp(18);
     Guarded<double> outGradient(weights), gradient(qkv.size());
     auto loss = [&] {

@@ -5,8 +5,8 @@
 // competitor. Arguments: batch, size of the first image, its channels, depth
 // (18 or 50).
 #include "compiler/backend/cpu/EmitConvolution.h"
+#include "test/compiler/backend/cpu/KernelRunner.h"
 #include "test/compiler/backend/cpu/WorkerPair.h"
-#include "test/compiler/backend/cpu/gemm/KernelRunner.h"
 
 #include <chrono>
 #include <cstdio>

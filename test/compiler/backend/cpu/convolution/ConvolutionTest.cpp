@@ -3,7 +3,7 @@
 // they are written down, in double precision. That the definitions in kiln ops
 // say the same is shown by the gradient cases, which run both.
 #include "compiler/backend/cpu/EmitConvolution.h"
-#include "test/compiler/backend/cpu/gemm/KernelRunner.h"
+#include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include <cmath>
 #include <cstring>

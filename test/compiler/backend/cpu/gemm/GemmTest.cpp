@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/EmitGemm.h"
-#include "test/compiler/backend/cpu/gemm/KernelRunner.h"
+#include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/EmitHead.h"
-#include "test/compiler/backend/cpu/gemm/KernelRunner.h"
+#include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include <gtest/gtest.h>
 

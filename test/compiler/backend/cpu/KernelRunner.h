@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_TEST_COMPILER_BACKEND_CPU_GEMM_KERNELRUNNER_H
-#define KILN_TEST_COMPILER_BACKEND_CPU_GEMM_KERNELRUNNER_H
+#ifndef KILN_TEST_COMPILER_BACKEND_CPU_KERNELRUNNER_H
+#define KILN_TEST_COMPILER_BACKEND_CPU_KERNELRUNNER_H
 
 #include "compiler/backend/cpu/ObjectCode.h"
 
@@ -22,7 +22,8 @@ public:
   /// Runs one worker's share of a stage; `buffers` ends with scratch().
   void runShare(size_t stage, void *const *buffers, int64_t worker,
                 int64_t workers) const;
-  /// Runs all shares of all stages one after another.
+  /// Runs all stages, each on `workers` threads that share out the items, with
+  /// scratch that is NaN at first.
   void run(std::vector<void *> buffers, int64_t workers) const;
 
   const KernelCode &code() const { return kernel; }
@@ -32,6 +33,8 @@ public:
   double compileSeconds() const { return seconds; }
 
 private:
+  int64_t scratchBytes(int64_t workers) const;
+
   KernelCode kernel;
   std::vector<StageFunction> functions;
   void *library = nullptr;
@@ -59,4 +62,4 @@ private:
 
 } // namespace kiln::cpu
 
-#endif // KILN_TEST_COMPILER_BACKEND_CPU_GEMM_KERNELRUNNER_H
+#endif // KILN_TEST_COMPILER_BACKEND_CPU_KERNELRUNNER_H

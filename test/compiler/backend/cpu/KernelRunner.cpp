@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "test/compiler/backend/cpu/gemm/KernelRunner.h"
+#include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -16,6 +16,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <sys/mman.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace mlir;
@@ -69,9 +70,12 @@ LoadedKernel::~LoadedKernel() {
   close(file);
 }
 
+int64_t LoadedKernel::scratchBytes(int64_t workers) const {
+  return kernel.sharedScratchBytes + kernel.scratchBytesPerWorker * workers;
+}
+
 void *LoadedKernel::scratch(int64_t workers) const {
-  int64_t bytes =
-      kernel.sharedScratchBytes + kernel.scratchBytesPerWorker * workers;
+  int64_t bytes = scratchBytes(workers);
   if (memoryWorkers < workers) {
     memory.reset(new char[bytes + 64]);
     std::memset(memory.get(), 0xff, bytes + 64);
@@ -92,9 +96,15 @@ void LoadedKernel::runShare(size_t stage, void *const *buffers, int64_t worker,
 
 void LoadedKernel::run(std::vector<void *> buffers, int64_t workers) const {
   buffers.push_back(scratch(workers));
-  for (size_t stage = 0; stage < functions.size(); ++stage)
+  std::memset(buffers.back(), 0xff, scratchBytes(workers));
+  for (size_t stage = 0; stage < functions.size(); ++stage) {
+    std::vector<std::thread> threads;
     for (int64_t worker = 0; worker < workers; ++worker)
-      runShare(stage, buffers.data(), worker, workers);
+      threads.emplace_back(
+          [&, worker] { runShare(stage, buffers.data(), worker, workers); });
+    for (std::thread &thread : threads)
+      thread.join();
+  }
 }
 
 GuardedBuffer::GuardedBuffer(size_t bytes) {
