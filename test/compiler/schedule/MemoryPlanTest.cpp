@@ -8,6 +8,8 @@
 #include "dialects/kiln/Kiln.h"
 #include "test/compiler/CompiledModule.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -252,7 +254,9 @@ TEST_P(MemoryPlan, IsTightAndWithoutOverlap) {
 INSTANTIATE_TEST_SUITE_P(Configs, MemoryPlan, testing::ValuesIn(configNames()),
                          [](const testing::TestParamInfo<std::string> &info) {
                            std::string name = info.param;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return !llvm::isAlnum(c); }, '_');
                            return name;
                          });
 
