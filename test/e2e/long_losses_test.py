@@ -11,9 +11,6 @@ from harness import KilnTest, ROOT
 # A trial may take fewer.
 STEPS = int(os.environ.get("KILN_TEST_STEPS", 100))
 TOLERANCE = 2e-5
-# At its own rate, 1e-3 from the first step, mini-GPT has steps of loss 7 between steps of loss 3, in PyTorch too; there a
-# rounding more or less, such as that of micro-batches on one device, already shows as 4e-5.
-GENTLE = ["training.optimizer={kind: adamw, learning_rate: 3e-4}", "training.schedule={kind: constant, warmup: 100}"]
 
 
 class LongLosses(KilnTest):
@@ -35,7 +32,7 @@ class LongLosses(KilnTest):
             self.assertLessEqual(worst, TOLERANCE, f"data={data} tensor={tensor}, step {step}")
 
     def test_minigpt(self):
-        self.compare(ROOT / "models/configs/minigpt.yaml", [(4, 2), (8, 1)], *GENTLE)
+        self.compare(ROOT / "models/configs/minigpt.yaml", [(4, 2), (8, 1)])
 
     def test_tensor_parallel_depths(self):
         for layers in (2, 4, 8):
