@@ -319,12 +319,15 @@ StringRef ImageWriter::nameMemory(exec::BufferOp buffer) {
 }
 
 // Buffers that are always live by name; the rest is shared by those that are
-// not.
+// not. Of these, gathered parameters are told as there are at the peak.
 void ImageWriter::addMemory() {
   image->arena_bytes = getInteger("exec.arena_bytes");
   image->live_bytes = getInteger("exec.live_bytes");
-  if (module->hasAttr("exec.host_bytes"))
-    image->host_bytes = getInteger("exec.host_bytes");
+  auto getOptional = [&](StringRef name) -> uint64_t {
+    return module->hasAttr(name) ? getInteger(name) : 0;
+  };
+  image->host_bytes = getOptional("exec.host_bytes");
+  uint64_t gathered = getOptional("exec.gathered_bytes");
   auto addKinds = [&](bool isHost, uint64_t shared, StringRef suffix,
                       StringRef sharedName) {
     llvm::MapVector<StringRef, uint64_t> kinds;
@@ -334,7 +337,9 @@ void ImageWriter::addMemory() {
         kinds[nameMemory(buffer)] += bytes;
         shared -= bytes;
       }
-    kinds[sharedName] = shared;
+    if (gathered && !isHost)
+      kinds["gathered parameters"] = gathered;
+    kinds[sharedName] = shared - (isHost ? 0 : gathered);
     for (auto [name, bytes] : kinds) {
       auto kind = std::make_unique<artifact::MemoryKindT>();
       kind->name = (name + suffix).str();

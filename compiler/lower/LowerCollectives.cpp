@@ -99,7 +99,7 @@ Place PhaseLowering::placeCollected(Operation *op, unsigned index) {
     auto read = root(operand).getDefiningOp<ReadOp>();
     bool isLastPhase =
         !phase->getNextNode() || !isa<PhaseOp>(phase->getNextNode());
-    bool isFree = place.buffer.getKind() == exec::BufferKind::activation ||
+    bool isFree = !place.buffer.getAlwaysLive() ||
                   (read && isLastPhase &&
                    place.buffer.getKind() == exec::BufferKind::gradient);
     if (isFree && lastUse(operand) == op &&
@@ -108,7 +108,12 @@ Place PhaseLowering::placeCollected(Operation *op, unsigned index) {
         }) == 1)
       return place;
   }
-  return addPlace(getByteSize(result.getType()));
+  bool isVariable =
+      isa_and_nonnull<ReadOp>(root(op->getOperand(index)).getDefiningOp());
+  return addPlace(getByteSize(result.getType()), /*isOnHost=*/false,
+                  isa<AllGatherOp>(op) && isVariable
+                      ? exec::BufferKind::gathered
+                      : exec::BufferKind::activation);
 }
 
 void PhaseLowering::lowerAllReduce(AllReduceOp op) {

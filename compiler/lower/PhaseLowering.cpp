@@ -32,12 +32,13 @@ Operation *PhaseLowering::lastUse(Value value) {
   return lastUses.lookup(root(value));
 }
 
-Place PhaseLowering::addPlace(int64_t bytes, bool isOnHost) {
+Place PhaseLowering::addPlace(int64_t bytes, bool isOnHost,
+                              exec::BufferKind kind) {
   std::string name =
       (program + "." + phase.getName() + "." + Twine(counter++)).str();
-  auto buffer = exec::BufferOp::create(
-      buffers, phase.getLoc(), name, bytes, exec::BufferKind::activation,
-      /*always_live=*/false, isOnHost, nullptr);
+  auto buffer =
+      exec::BufferOp::create(buffers, phase.getLoc(), name, bytes, kind,
+                             /*always_live=*/false, isOnHost, nullptr);
   symbols.insert(buffer);
   return {buffer};
 }
@@ -95,8 +96,7 @@ Place PhaseLowering::placeResult(KernelOp kernel, unsigned index,
   for (unsigned input : overwritable[index]) {
     Value operand = kernel.getOperand(input);
     Place place = places.lookup(root(operand));
-    bool dies = lastUse(operand) == kernel &&
-                place.buffer.getKind() == exec::BufferKind::activation &&
+    bool dies = lastUse(operand) == kernel && !place.buffer.getAlwaysLive() &&
                 llvm::count(kernel.getOperands(), operand) == 1;
     if (!dies || taken.test(input))
       continue;
@@ -190,7 +190,7 @@ void PhaseLowering::lowerAssign(AssignOp assign) {
   if (source == target)
     return;
   int64_t bytes = getByteSize(assign.getValue().getType());
-  if (source.buffer.getKind() != exec::BufferKind::activation) {
+  if (source.buffer.getAlwaysLive()) {
     Place saved = addPlace(bytes, source.buffer.getHost());
     copy(source, saved, bytes);
     source = saved;

@@ -79,7 +79,8 @@ private:
   placeInVariable(KernelOp kernel, unsigned index,
                   llvm::ArrayRef<llvm::SmallVector<unsigned>> overwritable);
   /// Of its own for a value that lives within the phase.
-  Place addPlace(int64_t bytes, bool isOnHost = false);
+  Place addPlace(int64_t bytes, bool isOnHost = false,
+                 exec::BufferKind kind = exec::BufferKind::activation);
   Place variablePlace(llvm::StringRef name) {
     return {symbols.lookup<exec::BufferOp>(("variable." + name).str())};
   }

@@ -96,15 +96,32 @@ static int64_t place(SmallVector<Lifetime> &lifetimes,
   return peak;
 }
 
-static int64_t findGreatestSum(ArrayRef<Lifetime> lifetimes, int64_t commands) {
-  SmallVector<int64_t> change(commands + 1);
+namespace {
+/// The command at which most lives.
+struct Peak {
+  int64_t bytes = 0;
+  int64_t gathered = 0; // Of these, variables that were gathered for their use.
+};
+} // namespace
+
+static Peak findPeak(ArrayRef<Lifetime> lifetimes, int64_t commands) {
+  SmallVector<Peak> change(commands + 1);
   for (const Lifetime &lifetime : lifetimes) {
-    change[lifetime.first] += lifetime.bytes;
-    change[lifetime.last + 1] -= lifetime.bytes;
+    exec::BufferOp buffer = lifetime.buffer;
+    bool isGathered = buffer.getKind() == exec::BufferKind::gathered;
+    for (auto [at, bytes] : {std::pair(lifetime.first, lifetime.bytes),
+                             std::pair(lifetime.last + 1, -lifetime.bytes)}) {
+      change[at].bytes += bytes;
+      change[at].gathered += isGathered ? bytes : 0;
+    }
   }
-  int64_t live = 0, greatest = 0;
-  for (int64_t delta : change)
-    greatest = std::max(greatest, live += delta);
+  Peak live, greatest;
+  for (const Peak &delta : change) {
+    live.bytes += delta.bytes;
+    live.gathered += delta.gathered;
+    if (live.bytes > greatest.bytes)
+      greatest = live;
+  }
   return greatest;
 }
 
@@ -118,7 +135,7 @@ static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
       [](const Lifetime &l) { return -double(l.first); },
       [](const Lifetime &l) { return double(l.last); },
   };
-  int64_t bound = findGreatestSum(lifetimes, commands);
+  int64_t bound = findPeak(lifetimes, commands).bytes;
   SmallVector<Lifetime> best;
   int64_t bestPeak = std::numeric_limits<int64_t>::max();
   for (const Key &key : keys) {
@@ -141,10 +158,16 @@ static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
   return lifetimes.empty() ? 0 : bestPeak;
 }
 
-// Offsets from `begin` on; returns the bytes taken, and those of what lives at
-// the same time at most.
-static std::pair<int64_t, int64_t> planMemory(ModuleOp module, bool isHost,
-                                              int64_t begin) {
+namespace {
+/// What one memory comes to.
+struct MemoryPlan {
+  int64_t bytes = 0;
+  Peak peak; // Of programs, with what is always live.
+};
+} // namespace
+
+// Offsets from `begin` on.
+static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t begin) {
   SymbolTable symbols(module);
   int64_t base = begin;
   for (auto buffer : module.getOps<exec::BufferOp>())
@@ -152,17 +175,21 @@ static std::pair<int64_t, int64_t> planMemory(ModuleOp module, bool isHost,
       buffer.setOffset(base);
       base += llvm::alignTo(buffer.getBytes(), kAlignment);
     }
-  int64_t end = base, live = base;
+  MemoryPlan plan{base - begin, {base - begin, 0}};
   for (auto program : module.getOps<exec::ProgramOp>()) {
     int64_t commands = 0;
     SmallVector<Lifetime> lifetimes =
         findLifetimes(program, symbols, isHost, commands);
-    end = std::max(end, base + placeBest(lifetimes, commands));
-    live = std::max(live, base + findGreatestSum(lifetimes, commands));
+    plan.bytes =
+        std::max(plan.bytes, base - begin + placeBest(lifetimes, commands));
+    Peak peak = findPeak(lifetimes, commands);
+    peak.bytes += base - begin;
+    if (peak.bytes > plan.peak.bytes)
+      plan.peak = peak;
     for (Lifetime &lifetime : lifetimes)
       lifetime.buffer.setOffset(base + lifetime.offset);
   }
-  return {end - begin, live - begin};
+  return plan;
 }
 
 void PlanMemoryPass::runOnOperation() {
@@ -170,10 +197,12 @@ void PlanMemoryPass::runOnOperation() {
   auto set = [&](StringRef name, int64_t bytes) {
     module->setAttr(name, Builder(module).getI64IntegerAttr(bytes));
   };
-  auto [arena, live] = planMemory(module, /*isHost=*/false, 0);
-  set("exec.arena_bytes", arena);
-  set("exec.live_bytes", live);
-  if (int64_t host = planMemory(module, /*isHost=*/true, arena).first)
+  MemoryPlan device = planMemory(module, /*isHost=*/false, 0);
+  set("exec.arena_bytes", device.bytes);
+  set("exec.live_bytes", device.peak.bytes);
+  if (device.peak.gathered)
+    set("exec.gathered_bytes", device.peak.gathered);
+  if (int64_t host = planMemory(module, /*isHost=*/true, device.bytes).bytes)
     set("exec.host_bytes", host);
 }
 

@@ -17,7 +17,7 @@ class Exec_Op<string mnemonic, list<Trait> traits = []> : Op<Exec_Dialect, mnemo
 def Exec_BufferKind : I32EnumAttr<"BufferKind", "what a buffer is for", [
     I32EnumAttrCase<"variable", 0>, I32EnumAttrCase<"input", 1>, I32EnumAttrCase<"staging", 2>,
     I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"activation", 4>, I32EnumAttrCase<"scratch", 5>,
-    I32EnumAttrCase<"output", 6>]> {
+    I32EnumAttrCase<"output", 6>, I32EnumAttrCase<"gathered", 7>]> {
   let cppNamespace = "::kiln::exec";
 }
 

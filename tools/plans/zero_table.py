@@ -65,12 +65,9 @@ def find(image):
             if kind["name"].removesuffix(" (host)") in ("parameters", "gradient sums", "moments")}
 
 
-def count_gathered(inspected, data):
-    """Bytes of all buffers into which a micro-batch gathers what is split over `data`."""
-    train = next(program for program in inspected["images"][0]["programs"] if program["name"] == "train")
-    # Of what is gathered each replica receives all but its own part.
-    moved = sum(row["bytes"] for row in train["collectives"] if row["kind"] == "all_gather" and row["axes"] == ["data"])
-    return moved // (data - 1) // inspected["plan"]["accumulation"]
+def count_gathered(image):
+    """Bytes of the parameters that are gathered at the peak."""
+    return sum(kind["bytes"] for kind in image["memory"] if kind["name"] == "gathered parameters")
 
 
 class Plans:
@@ -103,7 +100,7 @@ class Plans:
                                       f"found {found.get(kind)} bytes of {kind}, wanted {wanted.get(kind)}")
         return dict(found, peak=max(image["arena_bytes"] for image in images),
                     host=max(image["host_bytes"] for image in images),
-                    gathered=count_gathered(inspected, data) if zero == 3 and data > 1 else 0)
+                    gathered=max(map(count_gathered, images)))
 
     def measure_stages(self, data, tensor, offload, stages=(0, 1, 2, 3)):
         rows = [self.measure(data, tensor, zero, offload) for zero in stages]

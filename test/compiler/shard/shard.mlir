@@ -3,6 +3,7 @@
 // RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd momentum=0.9" -canonicalize -cse "-kiln-shard=data=4 zero=1" -canonicalize | FileCheck %s --check-prefix=ZERO1
 // RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd momentum=0.9" -canonicalize -cse "-kiln-shard=data=4 zero=2" -canonicalize | FileCheck %s --check-prefix=ZERO2
 // RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd momentum=0.9" -canonicalize -cse "-kiln-shard=data=4 zero=3" -canonicalize | FileCheck %s --check-prefix=ZERO3
+// RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd momentum=0.9" -canonicalize -cse "-kiln-shard=data=4 zero=3" -canonicalize -kiln-merge-collectives "-kiln-schedule-step=batch=4" -kiln-decompose-composites -kiln-fuse-kernels -kiln-lower-to-exec -kiln-plan-memory | FileCheck %s --check-prefix=GATHERED
 // RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd" -canonicalize -cse "-kiln-shard=data=2 tensor=3" -canonicalize -kiln-merge-collectives | FileCheck %s --check-prefix=MERGED
 // RUN: not kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd" "-kiln-shard=zero=4" 2>&1 | FileCheck %s --check-prefix=STAGE
 
@@ -54,6 +55,10 @@
 // ZERO3: } update {
 // ZERO3-NOT: all_gather
 // ZERO3: kiln.assign @up, %{{.*}} : tensor<15xf64>
+
+// The buffers for it are told from others, and so is what there is of them at the peak.
+// GATHERED: exec.gathered_bytes =
+// GATHERED: exec.buffer @train.step.{{[0-9]+}} gathered bytes 480
 
 kiln.variable @up : tensor<6x10xf64> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"]>]>}
 kiln.variable @down : tensor<10x6xf64> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["tensor"]>, #kiln.cut<[]>]>}
