@@ -46,32 +46,24 @@ void printWarning(const std::string &message) {
 
 /// Before the first collective: processes with different programs would wait
 /// for each other, or worse.
-static Status compareArtifacts(const Expected<Artifact> &artifact,
-                               World &world) {
+static Status compareArtifacts(const Artifact &artifact, World &world) {
+  Sha256 hash;
+  for (const Section &section : artifact.sections())
+    hash.add(section.bytes);
   // In this order: what differs first is said.
-  const char *names[] = {"error", "config", "plan", "artifact"};
-  std::string facts[std::size(names)];
-  if (artifact.ok()) {
-    Sha256 hash;
-    for (const Section &section : artifact->sections())
-      hash.add(section.bytes);
-    facts[1] = sha256(artifact->index().config()->string_view());
-    facts[2] = std::to_string(Mesh(artifact->index()).devices()) +
-               " devices in " + std::to_string(world.size()) + " processes";
-    facts[3] = printDigest(hash.finish());
-  } else {
-    facts[0] = artifact.status().message();
-  }
-  for (size_t i = 0; i < std::size(names); ++i) {
-    std::vector<std::string> all = world.gather(facts[i]);
+  const std::pair<const char *, std::string> facts[] = {
+      {"config", sha256(artifact.index().config()->string_view())},
+      {"plan", std::to_string(Mesh(artifact.index()).devices()) +
+                   " devices in " + std::to_string(world.size()) +
+                   " processes"},
+      {"artifact", printDigest(hash.finish())}};
+  for (const auto &[name, fact] : facts) {
+    std::vector<std::string> all = world.gather(fact);
     for (size_t rank = 0; rank < all.size(); ++rank)
-      if (i == 0 ? !all[rank].empty() : all[rank] != all[0])
+      if (all[rank] != all[0])
         return Status(Code::inputRejected,
-                      "rank " + std::to_string(rank) +
-                          (i == 0 ? ": " + all[rank]
-                                  : std::string(" has another ") + names[i] +
-                                        " (" + all[rank] + ") than rank 0 (" +
-                                        all[0] + ")"));
+                      "rank " + std::to_string(rank) + " has another " + name +
+                          " (" + all[rank] + ") than rank 0 (" + all[0] + ")");
   }
   return Status();
 }
@@ -93,13 +85,18 @@ Session::Session(Artifact artifact, cpu::KernelLibrary library,
 Expected<Session> Session::load(const std::string &path,
                                 const SessionOptions &options) {
   Expected<Artifact> artifact = Artifact::load(path);
-  if (options.world)
-    if (Status status = compareArtifacts(artifact, *options.world);
-        !status.ok())
-      return status;
-  if (!artifact.ok())
-    return artifact.status();
-  return fromArtifact(std::move(*artifact), options);
+  Status status = kiln::agree(options.world, artifact.status());
+  if (status.ok() && options.world)
+    status = compareArtifacts(*artifact, *options.world);
+  if (!status.ok())
+    return status;
+  // What is wrong here may be so in one process only, and the others would wait
+  // for it.
+  Expected<Session> session = fromArtifact(std::move(*artifact), options);
+  status = kiln::agree(options.world, session.status());
+  if (!status.ok())
+    return status;
+  return session;
 }
 
 Expected<Session> Session::fromArtifact(Artifact artifact,
@@ -164,19 +161,6 @@ Status Session::startDevices(const SessionOptions &options) {
       return started.status();
     devices_.push_back(std::move(*started));
   }
-  return Status();
-}
-
-Status Session::agree(const Status &status) const {
-  if (!world_)
-    return status;
-  std::vector<std::string> all = world_->gather(
-      std::to_string(static_cast<int>(status.code())) + " " + status.message());
-  for (uint32_t rank = 0; rank < all.size(); ++rank)
-    if (Code code = static_cast<Code>(std::atoi(all[rank].c_str()));
-        code != Code::ok)
-      return Status(code, (rank ? "rank " + std::to_string(rank) + ": " : "") +
-                              all[rank].substr(all[rank].find(' ') + 1));
   return Status();
 }
 

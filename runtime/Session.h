@@ -70,7 +70,7 @@ bool isScalar(const artifact::Output &output);
 class Session {
 public:
   /// Verifies the artifact, checks that it fits this machine and loads its
-  /// code.
+  /// code. What fails in one of several processes fails in all.
   static Expected<Session> load(const std::string &path,
                                 const SessionOptions &options = {});
   static Expected<Session> fromArtifact(Artifact artifact,
@@ -137,9 +137,10 @@ public:
     return devices_[device]->receivedBytes();
   }
 
-  /// The failure of the first process that has one, on all of them; what is
-  /// given if this one is alone. Collective.
-  Status agree(const Status &status) const;
+  /// As all processes of the run agree. Collective.
+  Status agree(const Status &status) const {
+    return kiln::agree(world_, status);
+  }
   /// What the first process gives, on all of them. Collective.
   std::string share(const std::string &text) const;
 

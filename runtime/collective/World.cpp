@@ -160,4 +160,17 @@ std::string World::receiveText(uint32_t rank) {
   return text;
 }
 
+Status agree(World *world, const Status &status) {
+  if (!world)
+    return status;
+  std::vector<std::string> all = world->gather(
+      std::to_string(static_cast<int>(status.code())) + " " + status.message());
+  for (uint32_t rank = 0; rank < all.size(); ++rank)
+    if (Code code = static_cast<Code>(std::atoi(all[rank].c_str()));
+        code != Code::ok)
+      return Status(code, (rank ? rankName(rank) + ": " : "") +
+                              all[rank].substr(all[rank].find(' ') + 1));
+  return Status();
+}
+
 } // namespace kiln

@@ -49,6 +49,10 @@ private:
   std::chrono::seconds limit_;
 };
 
+/// The failure of the lowest rank that has one, with its name, on all of them;
+/// what is given if there is no world. Collective.
+Status agree(World *world, const Status &status);
+
 /// The library that knows MPI: where it is, or empty if it was not built; and
 /// its one function, which returns null and an error, or the transport.
 std::string findMpiLibrary();

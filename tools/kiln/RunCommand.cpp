@@ -137,10 +137,11 @@ int runSession(Session &session, const RunOptions &options) {
   Expected<Roofline> roofline = Roofline{0, 0};
   if (options.isProfiled)
     roofline = findRoofline(options, session.workers());
-  if (!roofline.ok())
-    return fail(roofline.status());
-  if (Status status = session.reserve(); !status.ok())
-    return fail(status, session.world());
+  Status ready = session.agree(roofline.status());
+  if (ready.ok())
+    ready = session.reserve();
+  if (!ready.ok())
+    return fail(ready, session.world());
 
   TrainOptions train;
   train.steps = options.steps;

@@ -67,6 +67,14 @@ protected:
 
   int run(const std::string &command) { return finish(start(command)); }
 
+  /// Two processes with arguments of their own.
+  int runTwo(const std::string &first, const std::string &second) {
+    std::string root = geteuid() == 0 ? "--allow-run-as-root " : "";
+    std::string one = "-n 1 " KILN_COMMAND " run --no-run-folder ";
+    return run("mpirun -q --oversubscribe --bind-to none " + root + one +
+               first + " : " + one + second);
+  }
+
   std::string err() { return readFile(folder / "err"); }
 
   /// Processes that run an artifact of the folder, by rank; without one is -1.
@@ -231,12 +239,22 @@ TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
   artifact::IndexT other = shardedTraining(folder / "text", 4);
   other.training->seed = 8;
   write("sample-other", other);
-  std::string root = geteuid() == 0 ? "--allow-run-as-root " : "";
-  EXPECT_EQ(run("mpirun -q --oversubscribe --bind-to none " + root +
-                "-n 1 " KILN_COMMAND " run sample --no-run-folder : "
-                "-n 1 " KILN_COMMAND " run sample-other --no-run-folder"),
-            4);
+  EXPECT_EQ(runTwo("sample", "sample-other"), 4);
   EXPECT_THAT(err(), HasSubstr("rank 1 has another artifact"));
+}
+
+// Whatever keeps one from starting, the others do not wait for it, and its
+// reason is told.
+TEST_F(RanksTest, NameOneThatCannotStart) {
+  setenv("KILN_COLLECTIVE_TIMEOUT", "20", 1);
+  EXPECT_EQ(runTwo("sample", "sample --trace missing/trace"), 5);
+  EXPECT_THAT(err(), AllOf(HasSubstr("rank 1: "), HasSubstr("missing/trace.1"),
+                           Not(HasSubstr("timed out"))));
+  EXPECT_EQ(runTwo("sample --trace missing/trace", "sample"), 5);
+  EXPECT_THAT(err(),
+              AllOf(HasSubstr("missing/trace"), Not(HasSubstr("timed out"))));
+  EXPECT_EQ(runTwo("sample", "missing"), 4);
+  EXPECT_THAT(err(), HasSubstr("rank 1: missing"));
 }
 
 // Whoever gets the signal, all stop after the same step, and it is saved.
