@@ -291,9 +291,10 @@ TEST(Collective, SlicesTakeTheOwnPart) {
   IndexT index = emptyIndex(1 << 20, 2);
   setMesh(index, {{"data", 2}, {"tensor", 3}});
   ProgramT &program = addProgram(index, "train");
-  // One that is small, one of many rows and one of one row that are shared.
+  // One that is small; shared by workers, one of many rows, one of one row and
+  // one whose last part is nothing but padding.
   std::vector<std::array<uint64_t, 3>> pieces = {
-      {2, 7, 1}, {500, 5, 16}, {1, 32000, 1}};
+      {2, 7, 1}, {500, 5, 16}, {1, 32000, 1}, {1, 2, 16384}};
   for (size_t i = 0; i < pieces.size(); ++i) {
     auto [outer, size, inner] = pieces[i];
     uint64_t base = i << 18, part = (size + 2) / 3 * outer * inner;

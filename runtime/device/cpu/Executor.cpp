@@ -235,32 +235,38 @@ void Executor::runMove(Worker worker, const Move &move, uint64_t repetition,
                        bool isSolo) const {
   std::byte *target = move.target.at(repetition);
   const std::byte *source = move.source.at(repetition);
-  auto transfer = [&](uint64_t row, uint64_t begin, uint64_t end) {
-    std::byte *to = target + row * move.targetPitch;
-    std::memmove(to + begin, source + row * move.sourcePitch + begin,
-                 end - begin);
-    if (move.zeros != 0 && end == move.bytes)
-      std::memset(to + end, 0, move.zeros);
+  auto copy = [&](uint64_t row, uint64_t begin, uint64_t end) {
+    std::memmove(target + row * move.targetPitch + begin,
+                 source + row * move.sourcePitch + begin, end - begin);
   };
+  auto clear = [&](uint64_t row) {
+    std::memset(target + row * move.targetPitch + move.bytes, 0, move.zeros);
+  };
+  auto transfer = [&](int64_t begin, int64_t end) {
+    for (auto row = static_cast<uint64_t>(begin);
+         row < static_cast<uint64_t>(end); ++row) {
+      copy(row, 0, move.bytes);
+      clear(row);
+    }
+  };
+  auto rows = static_cast<int64_t>(move.rows);
   // Ranges that overlap must move in one piece.
-  bool isOverlapping = move.rows == 1 && source < target + move.bytes &&
-                       target < source + move.bytes;
+  bool isOverlapping =
+      rows == 1 && source < target + move.bytes && target < source + move.bytes;
   if (isSolo || isOverlapping) {
     if (worker.index == 0)
-      for (uint64_t row = 0; row < move.rows; ++row)
-        transfer(row, 0, move.bytes);
+      transfer(0, rows);
     return;
   }
-  if (move.rows != 1) {
-    auto rows = static_cast<int64_t>(move.rows);
-    for (int64_t row = worker.begin(rows); row < worker.end(rows); ++row)
-      transfer(static_cast<uint64_t>(row), 0, move.bytes);
-    return;
-  }
+  if (rows != 1)
+    return transfer(worker.begin(rows), worker.end(rows));
+  // Of fewer lines than workers, several end where the zeros begin.
   auto lines = static_cast<int64_t>(move.bytes / 64);
   bool isLast = worker.index + 1 == worker.count;
-  transfer(0, static_cast<uint64_t>(worker.begin(lines)) * 64,
-           isLast ? move.bytes : static_cast<uint64_t>(worker.end(lines)) * 64);
+  copy(0, static_cast<uint64_t>(worker.begin(lines)) * 64,
+       isLast ? move.bytes : static_cast<uint64_t>(worker.end(lines)) * 64);
+  if (isLast)
+    clear(0);
 }
 
 } // namespace kiln::cpu
