@@ -2,10 +2,36 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`kiln verify` tells plans that compute the same step from those that do not."""
 
+import signal
 import unittest
 
 import harness
-from harness import KilnTest
+from harness import KilnTest, PERCEPTRON
+
+# Batch norm that no model in models/ has.
+NORMED = """
+kiln.variable @weight : tensor<16x3x4xf32> parameter normal {a = 0.0, b = 0.5, decays}
+kiln.variable @scale : tensor<4xf32> parameter ones
+kiln.variable @shift : tensor<4xf32> parameter zeros
+kiln.variable @running : tensor<4xf32> statistic zeros
+func.func @model(%image: tensor<?x16xf32> {kiln.input = "image"}, %label: tensor<?xi32> {kiln.input = "label"},
+    %weight: tensor<16x3x4xf32> {kiln.variable = @weight}, %scale: tensor<4xf32> {kiln.variable = @scale},
+    %shift: tensor<4xf32> {kiln.variable = @shift})
+    -> (tensor<f32>, tensor<f32> {kiln.denominator},
+        tensor<4xf32> {kiln.running = {momentum = 1.0e-01 : f64, variable = @running}}) attributes {kiln.loss} {
+  %x = kiln.contract "bk,kpn->bpn" %image, %weight : tensor<?x16xf32>, tensor<16x3x4xf32> -> tensor<?x3x4xf32>
+  %y, %mean, %variance = kiln.batch_norm %x, %scale, %shift group 1 epsilon 1.0e-5
+    : (tensor<?x3x4xf32>, tensor<4xf32>, tensor<4xf32>) -> (tensor<?x3x4xf32>, tensor<?x4xf32>, tensor<?x4xf32>)
+  %z = kiln.relu %y : tensor<?x3x4xf32>
+  %logits = kiln.sum "bpn->bn" %z : tensor<?x3x4xf32> -> tensor<?x4xf32>
+  %loss = kiln.softmax_cross_entropy %logits, %label : (tensor<?x4xf32>, tensor<?xi32>) -> tensor<f32>
+  %one = kiln.constant 1.0 : tensor<f32>
+  %ones = kiln.broadcast "->b" %one : tensor<f32> -> tensor<?xf32>
+  %count = kiln.sum "b->" %ones : tensor<?xf32> -> tensor<f32>
+  %means = kiln.sum "bn->n" %mean : tensor<?x4xf32> -> tensor<4xf32>
+  return %loss, %count, %means : tensor<f32>, tensor<f32>, tensor<4xf32>
+}
+"""
 
 
 class Verify(KilnTest):
@@ -36,9 +62,36 @@ class Verify(KilnTest):
         self.assertIn("DEVIATES", out)
         self.assertIn("1 wrong", out)
 
+    def test_batch_norm_has_a_wider_bound(self):
+        self.write("normed.mlir", NORMED)
+        self.config("normed.yaml", {**PERCEPTRON, "model": {"kind": "file", "path": "normed.mlir"}})
+        out, _ = self.kiln("verify", "normed.yaml", "--plans", "1", "--steps", "2")
+        self.assertIn("1 plans within 0.0001 of one device", out)
+
+    def stop_after_the_first_line(self, stop, code):
+        """Nothing stays behind, of the command or of the run that it was at."""
+        scratch = self.folder / "scratch"
+        scratch.mkdir()
+        self.environment["TMPDIR"] = str(scratch)
+        process = self.start("verify", "mlp.yaml", "--plans", "all", "--steps", "1", "--no-cache")
+        self.assertIn("verdict", process.stdout.readline())
+        stop(process)
+        self.assertEqual(process.wait(), code)
+        self.assertEqual(process.stderr.read(), "")
+        self.assertEqual(list(scratch.iterdir()), [])
+        process.stderr.close()
+        process.stdout.close()
+
+    def test_a_signal_leaves_nothing_behind(self):
+        self.stop_after_the_first_line(lambda process: process.send_signal(signal.SIGINT), 128 + signal.SIGINT)
+
+    def test_a_reader_that_goes_leaves_nothing_behind(self):
+        self.stop_after_the_first_line(lambda process: process.stdout.close(), 128 + signal.SIGPIPE)
+
     def test_bad_input(self):
-        _, err = self.kiln("verify", "mlp.yaml", "--plans", "some", code=2)
-        self.assertIn("found 'some', wanted all or a positive number", err)
+        for plans in ("some", "-1", "+1", " 1", "0", "1x", "99999999999999999999"):
+            _, err = self.kiln("verify", "mlp.yaml", f"--plans={plans}", code=2)
+            self.assertIn(f"found '{plans}', wanted all or a positive number", err)
         _, err = self.kiln("verify", "mlp.yaml", "training.seed=x", code=2)
         self.assertIn("training.seed: found 'x'", err)
         _, err = self.kiln("verify", "mlp.yaml", "data.path=missing", code=4)

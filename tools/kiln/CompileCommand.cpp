@@ -6,6 +6,7 @@
 #include "tools/kiln/Commands.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/Ranks.h"
+#include "tools/kiln/ScratchFolder.h"
 
 #include <chrono>
 #include <cstdio>
@@ -19,27 +20,6 @@ namespace kiln {
 namespace fs = std::filesystem;
 
 namespace {
-
-/// A folder that goes with all that is in it, whatever way compiling ends.
-class ScratchFolder {
-public:
-  explicit ScratchFolder(const fs::path &parent) {
-    std::string name = (parent / ".kiln-XXXXXX").string();
-    if (mkdtemp(name.data()))
-      path = name;
-    else
-      error = errno;
-  }
-  ~ScratchFolder() {
-    std::error_code ignored;
-    if (!path.empty())
-      fs::remove_all(path, ignored);
-  }
-  ScratchFolder(const ScratchFolder &) = delete;
-
-  fs::path path;
-  int error = 0;
-};
 
 /// One compilation from config to a file that can be run.
 class Compilation {
@@ -212,11 +192,9 @@ static std::optional<Session> compileAndLoad(Compilation &compilation,
   std::optional<ScratchFolder> scratch;
   std::string artifact = compilation.cached();
   if (artifact.empty()) {
-    std::error_code error;
-    fs::path temporary = fs::temp_directory_path(error);
-    scratch.emplace(error ? fs::path(".") : temporary);
+    scratch.emplace(ScratchFolder::defaultParent());
     if (scratch->error) {
-      code = reportIo(temporary.string(), scratch->error);
+      code = reportIo(ScratchFolder::defaultParent().string(), scratch->error);
       return std::nullopt;
     }
     artifact = (scratch->path / "artifact.kiln").string();

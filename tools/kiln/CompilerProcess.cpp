@@ -12,7 +12,6 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <filesystem>
-#include <functional>
 #include <new>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -26,15 +25,24 @@ namespace {
 volatile std::sig_atomic_t receivedSignal = 0;
 volatile pid_t runningChild = 0;
 
-/// The child holds no state worth saving, so it is ended at once; this process
-/// then removes what it left.
-void stopChild(int signal) {
-  receivedSignal = signal;
-  if (runningChild > 0)
-    kill(runningChild, SIGKILL);
+/// The signal that ends the child; 0 for the one that was received.
+volatile std::sig_atomic_t endingSignal = 0;
+
+void endChild() {
+  if (runningChild <= 0)
+    return;
+  int signal = receivedSignal == SIGPIPE ? SIGTERM : receivedSignal;
+  kill(runningChild, endingSignal ? endingSignal : signal);
 }
 
-constexpr int guardedSignals[] = {SIGINT, SIGTERM, SIGHUP};
+void noteSignal(int signal) {
+  int saved = errno;
+  receivedSignal = signal;
+  endChild();
+  errno = saved;
+}
+
+constexpr int guardedSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 struct sigaction unguarded[std::size(guardedSignals)];
 int guards = 0;
 
@@ -103,9 +111,9 @@ int callCompiler(const std::string &library, const CompileOptions &options,
   return compile(&request);
 }
 
-/// Waits for the compiler; on a terminal, shows what it is at.
+/// Waits for a child; shows what the compiler is at where it shares that.
 int waitForChild(pid_t child) {
-  bool isShown = isatty(STDERR_FILENO);
+  bool isShown = sharedStage != nullptr;
   auto start = std::chrono::steady_clock::now();
   int status = 0;
   while (true) {
@@ -125,50 +133,13 @@ int waitForChild(pid_t child) {
   return status;
 }
 
-/// Runs a function in a child. Returns what waitpid says, or -1 if there was no
-/// child.
-int runInChild(const std::function<int()> &function) {
-  SignalGuard guard;
-  fflush(nullptr);
-  pid_t parent = getpid();
-  // A signal between the fork and the note of the child's number would be lost.
-  sigset_t all, before;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, &before);
-  pid_t child = fork();
-  if (child == 0) {
-    // If the command is killed outright, the child must not go on alone.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    restoreSignals();
-    sigprocmask(SIG_SETMASK, &before, nullptr);
-    if (getppid() != parent)
-      _exit(1);
-    int code = function();
-    fflush(nullptr);
-    // Not exit: the compiler's destructors have nothing to say.
-    _exit(code);
-  }
-  runningChild = child;
-  // One that came before there was a child to stop.
-  if (receivedSignal && child > 0)
-    kill(child, SIGKILL);
-  sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (child < 0) {
-    printError(std::string("cannot start the compiler: ") + strerror(errno));
-    return -1;
-  }
-  int status = waitForChild(child);
-  runningChild = 0;
-  return status;
-}
-
 } // namespace
 
 SignalGuard::SignalGuard() {
   if (guards++ > 0)
     return;
   struct sigaction action = {};
-  action.sa_handler = stopChild;
+  action.sa_handler = noteSignal;
   for (size_t i = 0; i < std::size(guardedSignals); ++i)
     sigaction(guardedSignals[i], &action, &unguarded[i]);
 }
@@ -179,6 +150,42 @@ SignalGuard::~SignalGuard() {
 }
 
 int SignalGuard::received() { return receivedSignal; }
+
+int runInChild(const std::function<int()> &function, ChildState state) {
+  SignalGuard guard;
+  endingSignal = state == ChildState::none ? SIGKILL : 0;
+  fflush(nullptr);
+  pid_t parent = getpid();
+  // A signal between the fork and the note of the child's number would be lost.
+  sigset_t all, before;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, &before);
+  pid_t child = fork();
+  if (child == 0) {
+    // If the command is killed outright, the child must not go on alone.
+    prctl(PR_SET_PDEATHSIG, endingSignal ? endingSignal : SIGTERM);
+    restoreSignals();
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+    if (getppid() != parent)
+      _exit(1);
+    int code = function();
+    fflush(nullptr);
+    // Not exit: destructors have nothing to say.
+    _exit(code);
+  }
+  runningChild = child;
+  // One that came before there was a child to stop.
+  if (receivedSignal)
+    endChild();
+  sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (child < 0) {
+    printError(std::string("cannot start a process: ") + strerror(errno));
+    return -1;
+  }
+  int status = waitForChild(child);
+  runningChild = 0;
+  return status;
+}
 
 std::string findCompilerLibrary() {
   namespace fs = std::filesystem;

@@ -4,12 +4,14 @@
 
 #include "tools/kiln/Commands.h"
 
+#include <functional>
 #include <string>
 
 namespace kiln {
 
-/// While one lives, SIGINT, SIGTERM and SIGHUP end the compiler if it runs, and
-/// are noted; whoever holds the guard then ends, and removes what it has made.
+/// While one lives, SIGINT, SIGTERM, SIGHUP and SIGPIPE end the child that
+/// runs, if any, and are noted; whoever holds the guard then ends, and removes
+/// what it has made.
 class SignalGuard {
 public:
   SignalGuard();
@@ -19,6 +21,13 @@ public:
   /// The last signal; 0 for none.
   static int received();
 };
+
+/// Runs a function in a child, which ends with this process. Returns what
+/// waitpid says, or -1 if there was no child. A guarded signal is passed on to
+/// a child that has something to remove, and else ends it at once.
+enum class ChildState { none, toRemove };
+int runInChild(const std::function<int()> &function,
+               ChildState state = ChildState::none);
 
 /// Path of libKilnCompiler.so: $KILN_COMPILER_LIBRARY, or beside the command;
 /// empty when there is none.

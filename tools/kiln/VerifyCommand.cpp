@@ -2,22 +2,21 @@
 // Trains a few steps under many plans, each as `kiln train` in a process of its
 // own, and compares the losses with those of one device.
 #include "compiler/config/Config.h"
-#include "tools/kiln/Commands.h"
+#include "runtime/artifact/Artifact.h"
+#include "tools/kiln/CompilerProcess.h"
+#include "tools/kiln/ScratchFolder.h"
 
 #include <algorithm>
-#include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
 #include <fstream>
 #include <set>
-#include <spawn.h>
 #include <sys/wait.h>
-
-extern char **environ;
+#include <unistd.h>
 
 namespace kiln {
 
@@ -74,9 +73,10 @@ struct Outcome {
   }
 };
 
-/// Batch norm divides by deviations of few samples.
-double boundOf(const Config &config) {
-  switch (config.training.precision) {
+/// Batch norm, which keeps running statistics, divides by deviations of few
+/// samples.
+double boundOf(Precision precision, const Artifact &artifact) {
+  switch (precision) {
   case Precision::F64:
     return 1e-10;
   case Precision::BF16:
@@ -84,7 +84,13 @@ double boundOf(const Config &config) {
   case Precision::F32:
     break;
   }
-  return config.model.kind == ModelKind::Resnet ? 1e-4 : 1e-5;
+  const auto &variables = *artifact.image().variables();
+  return std::any_of(variables.begin(), variables.end(),
+                     [](const artifact::Variable *variable) {
+                       return variable->role()->string_view() == "statistic";
+                     })
+             ? 1e-4
+             : 1e-5;
 }
 
 std::vector<Plan> listPlans(const Config &config) {
@@ -153,55 +159,83 @@ int runSelf(std::vector<std::string> arguments, const std::string &log) {
   for (std::string &argument : arguments)
     raw.push_back(argument.data());
   raw.push_back(nullptr);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, log.c_str(),
-                                   O_WRONLY | O_CREAT | O_TRUNC, 0644);
-  posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
-  pid_t child = -1;
-  int error = posix_spawn(&child, "/proc/self/exe", &actions, nullptr,
-                          raw.data(), environ);
-  posix_spawn_file_actions_destroy(&actions);
-  if (error != 0) {
-    printError(std::string("cannot start a process: ") + std::strerror(error));
+  auto become = [&] {
+    int file = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644);
+    if (file >= 0 && dup2(file, STDOUT_FILENO) >= 0 &&
+        dup2(file, STDERR_FILENO) >= 0)
+      execv("/proc/self/exe", raw.data());
+    printError(log + ": " + std::strerror(errno));
+    return static_cast<int>(Code::io);
+  };
+  int status = runInChild(become, ChildState::toRemove);
+  if (status == -1)
     return 1;
-  }
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0)
-    if (errno != EINTR)
-      return 1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-Outcome trainPlan(const CompileOptions &options, const Config &config,
-                  const Plan &plan, uint64_t steps, const fs::path &folder) {
-  std::string losses = folder / "losses", log = folder / "log";
-  std::error_code ignored;
-  fs::remove(losses, ignored);
-  std::vector<std::string> arguments = {
-      "train",   options.config,        "--no-run-folder",
-      "--steps", std::to_string(steps), "--losses",
-      losses};
-  if (options.isReference)
-    arguments.push_back("--reference");
-  if (!options.usesCache)
-    arguments.push_back("--no-cache");
-  arguments.insert(arguments.end(), options.overrides.begin(),
-                   options.overrides.end());
-  for (const std::string &override : plan.overrides(config))
-    arguments.push_back(override);
-  Outcome outcome;
-  outcome.exitCode = runSelf(arguments, log);
-  std::string line;
-  std::ifstream lines(outcome.exitCode ? log : losses);
-  while (std::getline(lines, line))
-    if (outcome.exitCode)
+/// Runs plans of a config, one after the other, in a folder.
+class Trials {
+public:
+  Trials(const CompileOptions &options, const Config &config, uint64_t steps,
+         const std::filesystem::path &folder)
+      : options(options), config(config), steps(steps),
+        losses(folder / "losses"), log(folder / "log") {}
+
+  Outcome train(const Plan &plan) const {
+    return measure(describe("train", plan));
+  }
+
+  /// Likewise, and leaves the artifact.
+  Outcome compileAndTrain(const Plan &plan, const std::string &artifact) const {
+    std::vector<std::string> arguments = describe("compile", plan);
+    arguments.insert(arguments.end(), {"--output", artifact});
+    Outcome compiled = run(arguments);
+    return compiled.exitCode ? compiled : measure({"run", artifact});
+  }
+
+private:
+  std::vector<std::string> describe(const char *verb, const Plan &plan) const {
+    std::vector<std::string> arguments = {verb, options.config};
+    if (options.isReference)
+      arguments.push_back("--reference");
+    if (!options.usesCache)
+      arguments.push_back("--no-cache");
+    arguments.insert(arguments.end(), options.overrides.begin(),
+                     options.overrides.end());
+    for (const std::string &override : plan.overrides(config))
+      arguments.push_back(override);
+    return arguments;
+  }
+
+  Outcome run(const std::vector<std::string> &arguments) const {
+    Outcome outcome;
+    outcome.exitCode = runSelf(arguments, log);
+    std::ifstream lines(log);
+    for (std::string line; outcome.exitCode && std::getline(lines, line);)
       outcome.reason = line;
-    else // The number in hexadecimal is exact.
+    return outcome;
+  }
+
+  Outcome measure(std::vector<std::string> arguments) const {
+    std::error_code ignored;
+    std::filesystem::remove(losses, ignored);
+    arguments.insert(arguments.end(),
+                     {"--no-run-folder", "--steps", std::to_string(steps),
+                      "--losses", losses});
+    Outcome outcome = run(arguments);
+    std::ifstream lines(losses);
+    for (std::string line; !outcome.exitCode && std::getline(lines, line);)
+      // The number in hexadecimal is exact.
       outcome.losses.push_back(
           std::strtod(line.c_str() + line.rfind(' '), nullptr));
-  return outcome;
-}
+    return outcome;
+  }
+
+  const CompileOptions &options;
+  const Config &config;
+  uint64_t steps;
+  std::string losses, log;
+};
 
 /// Greatest relative difference; infinite where one has steps that the other
 /// has not, or a loss that is no number.
@@ -260,19 +294,56 @@ private:
   size_t same = 0, refused = 0, wrong = 0;
 };
 
+/// How many plans are asked for; none if that is no positive number.
+std::optional<size_t> parseCount(const std::string &plans) {
+  if (plans == "all")
+    return std::numeric_limits<size_t>::max();
+  size_t count = 0;
+  const char *last = plans.data() + plans.size();
+  auto [end, error] = std::from_chars(plans.data(), last, count);
+  if (error != std::errc() || end != last || count == 0)
+    return std::nullopt;
+  return count;
+}
+
+/// Compares plans with one device, until a signal comes.
+int comparePlans(const Trials &trials, const Config &config, const Plan &single,
+                 const std::vector<Plan> &plans, const std::string &artifact) {
+  Outcome wanted = trials.compileAndTrain(single, artifact);
+  if (SignalGuard::received())
+    return 0;
+  if (wanted.exitCode != 0) {
+    fprintf(stderr, "%s\n", wanted.reason.c_str());
+    return wanted.exitCode;
+  }
+  Expected<Artifact> compiled = Artifact::load(artifact);
+  if (!compiled.ok()) {
+    printError(compiled.status().message());
+    return compiled.status().exitCode();
+  }
+  size_t width = 0;
+  for (const Plan &plan : plans)
+    width = std::max(width, plan.name().size());
+  Verdicts verdicts(wanted.losses,
+                    boundOf(config.training.precision, *compiled), width);
+  for (const Plan &plan : plans) {
+    Outcome outcome = trials.train(plan);
+    if (SignalGuard::received())
+      return 0;
+    verdicts.add(plan.name(), outcome);
+  }
+  return verdicts.finish();
+}
+
 } // namespace
 
 int runVerifyCommand(const CompileOptions &options, const std::string &plans,
                      uint64_t steps) {
-  size_t count = 0;
-  if (plans != "all") {
-    char *end = nullptr;
-    count = std::strtoul(plans.c_str(), &end, 10);
-    if (count == 0 || *end != '\0') {
-      printError("--plans: found '" + plans +
-                 "', wanted all or a positive number");
-      return exitUsage;
-    }
+  std::optional<size_t> count = parseCount(plans);
+  if (!count) {
+    printError("--plans: found '" + plans +
+               "', wanted all or a positive number");
+    return exitUsage;
   }
   Diagnostics diagnostics;
   std::optional<Config> config =
@@ -281,34 +352,24 @@ int runVerifyCommand(const CompileOptions &options, const std::string &plans,
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
   }
-  std::error_code error;
-  std::string name = (fs::temp_directory_path(error) / ".kiln-XXXXXX").string();
-  if (error || !mkdtemp(name.data())) {
-    printError(name + ": " + std::strerror(errno));
-    return static_cast<int>(Code::io);
-  }
   Plan single;
   single.microBatch = config->training.microBatch;
   std::vector<Plan> chosen = listPlans(*config);
   std::erase_if(chosen,
                 [&](const Plan &plan) { return plan.name() == single.name(); });
   if (plans != "all")
-    chosen = choosePlans(std::move(chosen), count);
-  Outcome wanted = trainPlan(options, *config, single, steps, name);
-  int code = wanted.exitCode;
-  if (code != 0) {
-    fprintf(stderr, "%s\n", wanted.reason.c_str());
-  } else {
-    size_t width = 0;
-    for (const Plan &plan : chosen)
-      width = std::max(width, plan.name().size());
-    Verdicts verdicts(wanted.losses, boundOf(*config), width);
-    for (const Plan &plan : chosen)
-      verdicts.add(plan.name(), trainPlan(options, *config, plan, steps, name));
-    code = verdicts.finish();
+    chosen = choosePlans(std::move(chosen), *count);
+  SignalGuard guard; // Before there is anything to leave behind.
+  ScratchFolder scratch(ScratchFolder::defaultParent());
+  if (scratch.error) {
+    printError(ScratchFolder::defaultParent().string() + ": " +
+               std::strerror(scratch.error));
+    return static_cast<int>(Code::io);
   }
-  fs::remove_all(name, error);
-  return code;
+  int code = comparePlans(Trials(options, *config, steps, scratch.path),
+                          *config, single, chosen, scratch.path / "artifact");
+  int signal = SignalGuard::received();
+  return signal ? 128 + signal : code;
 }
 
 } // namespace kiln
