@@ -86,6 +86,8 @@ std::vector<std::string> makeCommand(const std::string &artifact,
 
 int describeEnd(int status) {
   int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  if (receivedSignal && code == 128 + SIGUSR1) // What was passed on for it.
+    return 128 + receivedSignal;
   if (code <= 128 || receivedSignal)
     return code;
   printError("a rank was lost: it ended with signal " +

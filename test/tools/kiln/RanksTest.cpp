@@ -12,6 +12,7 @@
 #include <gtest/gtest.h>
 #include <regex>
 #include <set>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -28,6 +29,40 @@ using testing::Not;
 
 /// How often each fault is made.
 int rounds() { return std::getenv("KILN_TEST_LONG") ? 20 : 3; }
+
+/// A command of the shell in a process group of its own, which does not outlive
+/// this: `kiln run -n` takes its ranks with it.
+class Child {
+public:
+  explicit Child(const std::string &line) : process_(fork()) {
+    if (process_ == 0) {
+      setpgid(0, 0);
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
+      _exit(99);
+    }
+    setpgid(process_, process_); // Whoever of both comes first.
+  }
+  ~Child() {
+    if (process_ <= 0)
+      return;
+    kill(-process_, SIGKILL);
+    finish();
+  }
+  Child(const Child &) = delete;
+
+  void signal(int number) const { kill(process_, number); }
+
+  /// Waits for its end and returns the exit code.
+  int finish() {
+    int status = 0;
+    waitpid(std::exchange(process_, 0), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+
+private:
+  pid_t process_;
+};
 
 class RanksTest : public testing::Test {
 protected:
@@ -47,25 +82,12 @@ protected:
   }
 
   /// Starts a command in the folder; its output goes to `out` and `err`.
-  pid_t start(const std::string &command) {
-    pid_t child = fork();
-    if (child == 0) {
-      std::string line = "cd " + folder.path() + " && exec " + command +
-                         " >out 2>err </dev/null";
-      execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
-      _exit(99);
-    }
-    return child;
+  Child start(const std::string &command) {
+    return Child("cd " + folder.path() + " && exec " + command +
+                 " >out 2>err </dev/null");
   }
 
-  /// The exit code.
-  static int finish(pid_t child) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
-  }
-
-  int run(const std::string &command) { return finish(start(command)); }
+  int run(const std::string &command) { return start(command).finish(); }
 
   /// Two processes with arguments of their own.
   int runTwo(const std::string &first, const std::string &second) {
@@ -98,6 +120,27 @@ protected:
     return ranks;
   }
 
+  void findRank(int rank, pid_t &process) {
+    std::map<int, pid_t> ranks = findRanks();
+    ASSERT_TRUE(ranks.contains(rank)) << "rank " << rank << " is gone\n"
+                                      << err();
+    process = ranks[rank];
+  }
+
+  void signalRank(int rank, int number) {
+    pid_t process = 0;
+    ASSERT_NO_FATAL_FAILURE(findRank(rank, process));
+    kill(process, number);
+  }
+
+  void countResidentPages(int rank, uint64_t &pages) {
+    pid_t process = 0;
+    ASSERT_NO_FATAL_FAILURE(findRank(rank, process));
+    std::ifstream file("/proc/" + std::to_string(process) + "/statm");
+    uint64_t all = 0;
+    ASSERT_TRUE(file >> all >> pages) << "rank " << rank << " is gone";
+  }
+
   size_t countLosses() {
     std::string text = readFile(folder / "losses");
     return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
@@ -112,7 +155,7 @@ protected:
   }
 
   /// A run without end, whose steps take a while.
-  pid_t startLong(const std::string &more = "--no-run-folder",
+  Child startLong(const std::string &more = "--no-run-folder",
                   int processes = 4) {
     fs::remove(folder / "losses");
     setenv("KILN_FAULT", "link:delay_us=2000", 1);
@@ -203,20 +246,16 @@ TEST_F(RanksTest, DoNotGrowMemory) {
   artifact::IndexT index = shardedTraining(folder / "text", 2);
   image(index).programs[0]->phases[0]->repeat = 100000 / steps;
   write("sample", index);
-  pid_t command = start(KILN_COMMAND " run -n 2 sample --no-run-folder "
-                                     "--losses losses --steps 50");
-  auto resident = [this] {
-    std::ifstream file("/proc/" + std::to_string(findRanks().at(1)) + "/statm");
-    uint64_t all = 0, pages = 0;
-    file >> all >> pages;
-    return pages;
-  };
-  awaitStep(5);
-  uint64_t early = resident();
-  awaitStep(steps - 5);
-  uint64_t late = resident();
+  Child command = start(KILN_COMMAND " run -n 2 sample --no-run-folder "
+                                     "--losses losses --steps 1000000");
+  uint64_t early = 0, late = 0;
+  ASSERT_NO_FATAL_FAILURE(awaitStep(5));
+  ASSERT_NO_FATAL_FAILURE(countResidentPages(1, early));
+  ASSERT_NO_FATAL_FAILURE(awaitStep(5 + steps));
+  ASSERT_NO_FATAL_FAILURE(countResidentPages(1, late));
   EXPECT_LE(late, early + 64);
-  EXPECT_EQ(finish(command), 0) << err();
+  command.signal(SIGTERM);
+  EXPECT_EQ(command.finish(), 128 + SIGTERM) << err();
 }
 
 TEST_F(RanksTest, GoOnFromACheckpointOfOneProcess) {
@@ -260,10 +299,13 @@ TEST_F(RanksTest, NameOneThatCannotStart) {
 // Whoever gets the signal, all stop after the same step, and it is saved.
 TEST_F(RanksTest, StopTogetherOnASignalToOne) {
   for (bool isRank : {true, false}) {
-    pid_t command = startLong("--run-folder run --resume none");
-    awaitStep(3);
-    kill(isRank ? findRanks().at(2) : command, SIGTERM);
-    EXPECT_EQ(finish(command), 75) << err();
+    Child command = startLong("--run-folder run --resume none");
+    ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+    if (isRank)
+      ASSERT_NO_FATAL_FAILURE(signalRank(2, SIGTERM));
+    else
+      command.signal(SIGTERM);
+    EXPECT_EQ(command.finish(), 75) << err();
     EXPECT_THAT(err(), HasSubstr("a checkpoint is saved"));
     expectNobodyLeft();
   }
@@ -271,11 +313,11 @@ TEST_F(RanksTest, StopTogetherOnASignalToOne) {
 
 TEST_F(RanksTest, AreAllStoppedWhenOneIsLost) {
   for (int round = 0; round < rounds(); ++round) {
-    pid_t command = startLong();
-    awaitStep(3);
-    kill(findRanks().at(round % 4), SIGKILL);
+    Child command = startLong();
+    ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+    ASSERT_NO_FATAL_FAILURE(signalRank(round % 4, SIGKILL));
     Clock::time_point begin = Clock::now();
-    EXPECT_EQ(finish(command), 6) << err();
+    EXPECT_EQ(command.finish(), 6) << err();
     EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
     EXPECT_THAT(err(), HasSubstr("a rank was lost"));
     expectNobodyLeft();
@@ -288,10 +330,10 @@ TEST_F(RanksTest, NameOneThatHangs) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "3", 1);
   for (int round = 0; round < rounds(); ++round) {
     int processes = round % 2 ? 2 : 4, stopped = (round + 1) % processes;
-    pid_t command = startLong("--no-run-folder", processes);
-    awaitStep(3);
-    kill(findRanks().at(stopped), SIGSTOP);
-    EXPECT_EQ(finish(command), 7) << err();
+    Child command = startLong("--no-run-folder", processes);
+    ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+    ASSERT_NO_FATAL_FAILURE(signalRank(stopped, SIGSTOP));
+    EXPECT_EQ(command.finish(), 7) << err();
     EXPECT_THAT(err(), AnyOf(HasSubstr("'all_reduce data labels'"),
                              HasSubstr("'agreement of processes'")));
     EXPECT_THAT(findBlame(),
@@ -303,12 +345,11 @@ TEST_F(RanksTest, NameOneThatHangs) {
 
 TEST_F(RanksTest, NameAllThatHang) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "3", 1);
-  pid_t command = startLong();
-  awaitStep(3);
-  std::map<int, pid_t> ranks = findRanks();
+  Child command = startLong();
+  ASSERT_NO_FATAL_FAILURE(awaitStep(3));
   for (int rank : {1, 2})
-    kill(ranks.at(rank), SIGSTOP);
-  EXPECT_EQ(finish(command), 7) << err();
+    ASSERT_NO_FATAL_FAILURE(signalRank(rank, SIGSTOP));
+  EXPECT_EQ(command.finish(), 7) << err();
   // Who is not waited for yet is mentioned behind the others.
   EXPECT_THAT(findBlame(), testing::IsSubsetOf({"rank 1", "rank 2"})) << err();
   EXPECT_THAT(err(), AllOf(HasSubstr("rank 1"), HasSubstr("rank 2"),
@@ -317,10 +358,10 @@ TEST_F(RanksTest, NameAllThatHang) {
 }
 
 TEST_F(RanksTest, LeaveNobodyBehindWhenTheCommandIsKilled) {
-  pid_t command = startLong();
-  awaitStep(3);
-  kill(command, SIGKILL);
-  EXPECT_EQ(finish(command), -SIGKILL);
+  Child command = startLong();
+  ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+  command.signal(SIGKILL);
+  EXPECT_EQ(command.finish(), -SIGKILL);
   expectNobodyLeft();
 }
 
