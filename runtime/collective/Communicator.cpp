@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/collective/Communicator.h"
-#include "runtime/device/cpu/Team.h"
+#include "runtime/thread/FlushDenormals.h"
 
 namespace kiln {
 
@@ -26,8 +26,7 @@ Status Communicator::startThread() {
     return Status();
   orders_.resize(tickets_.size() + 1);
   std::string name = "kiln-comm-" + std::to_string(endpoint_.device % 10000);
-  Expected<cpu::Thread> thread =
-      cpu::Thread::start(name.c_str(), [this] { serve(); });
+  Expected<Thread> thread = Thread::start(name.c_str(), [this] { serve(); });
   if (!thread.ok())
     return thread.status();
   thread_.emplace(std::move(*thread));
@@ -47,7 +46,7 @@ void Communicator::wait(uint32_t ticket) {
 }
 
 void Communicator::serve() {
-  cpu::FlushDenormals flush;
+  FlushDenormals flush;
   for (uint64_t next = 0;; ++next) {
     orderGate_.pass(next, /*looks=*/0);
     if (isStopping_)

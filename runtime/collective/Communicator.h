@@ -3,7 +3,7 @@
 #define KILN_RUNTIME_COLLECTIVE_COMMUNICATOR_H
 
 #include "runtime/collective/Group.h"
-#include "runtime/device/cpu/Thread.h"
+#include "runtime/thread/Thread.h"
 #include "runtime/trace/Trace.h"
 
 #include <deque>
@@ -47,7 +47,7 @@ private:
   };
   struct Ticket {
     uint64_t started = 0; // How often; of the thread that starts.
-    cpu::Gate done;
+    Gate done;
   };
 
   void serve();
@@ -60,8 +60,8 @@ private:
   std::vector<Order> orders_; // A ring: no ticket is in it twice.
   uint64_t ordered_ = 0;
   bool isStopping_ = false;
-  cpu::Gate orderGate_;
-  std::optional<cpu::Thread> thread_;
+  Gate orderGate_;
+  std::optional<Thread> thread_;
 };
 
 } // namespace kiln

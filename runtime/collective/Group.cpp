@@ -90,7 +90,7 @@ void Group::giveUp(const Turn &turn, const Stall &stall,
 }
 
 void Group::meet(const Turn &turn) {
-  cpu::Gate &mine = seats_[turn.member].gate;
+  Gate &mine = seats_[turn.member].gate;
   mine.open();
   // Only this member opens it, and none can be ahead by more than one.
   uint64_t meeting = mine.value();

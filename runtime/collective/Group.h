@@ -6,7 +6,7 @@
 #include "runtime/collective/Exchange.h"
 #include "runtime/collective/Link.h"
 #include "runtime/collective/Stall.h"
-#include "runtime/device/cpu/Gate.h"
+#include "runtime/thread/Gate.h"
 
 #include <memory>
 
@@ -89,7 +89,7 @@ private:
     bool isLocal = false;
     const Exchange *exchange = nullptr;
     uint64_t repetition = 0;
-    cpu::Gate gate; // How often it has met the others.
+    Gate gate; // How often it has met the others.
   };
 
   void begin(const Turn &turn);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/device/cpu/Executor.h"
+#include "runtime/thread/FlushDenormals.h"
 
 #include <algorithm>
 #include <cstring>

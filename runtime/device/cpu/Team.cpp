@@ -120,11 +120,4 @@ int64_t Team::take(int64_t owner, uint64_t meeting) {
   }
 }
 
-FlushDenormals::FlushDenormals() : saved_(_mm_getcsr()) {
-  constexpr unsigned flushToZero = 0x8000, denormalsAreZero = 0x0040;
-  _mm_setcsr(saved_ | flushToZero | denormalsAreZero);
-}
-
-FlushDenormals::~FlushDenormals() { _mm_setcsr(saved_); }
-
 } // namespace kiln::cpu

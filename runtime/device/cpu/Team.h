@@ -2,8 +2,8 @@
 #ifndef KILN_RUNTIME_DEVICE_CPU_TEAM_H
 #define KILN_RUNTIME_DEVICE_CPU_TEAM_H
 
-#include "runtime/device/cpu/Gate.h"
-#include "runtime/device/cpu/Thread.h"
+#include "runtime/thread/Gate.h"
+#include "runtime/thread/Thread.h"
 
 #include <vector>
 
@@ -98,19 +98,6 @@ private:
   Gate run_, meeting_;
   alignas(64) std::atomic<int64_t> arrived_{0};
   std::vector<Thread> threads_; // Last: they end before what they use goes.
-};
-
-/// Treats denormals as zero in results and operands while it lives. Training
-/// meets denormals in moments that decay, where they cost 25 times as much.
-/// Always on, because it changes results.
-class FlushDenormals {
-public:
-  FlushDenormals();
-  ~FlushDenormals();
-  FlushDenormals(const FlushDenormals &) = delete;
-
-private:
-  unsigned saved_;
 };
 
 } // namespace kiln::cpu

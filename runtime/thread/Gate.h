@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_RUNTIME_DEVICE_CPU_GATE_H
-#define KILN_RUNTIME_DEVICE_CPU_GATE_H
+#ifndef KILN_RUNTIME_THREAD_GATE_H
+#define KILN_RUNTIME_THREAD_GATE_H
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 
-namespace kiln::cpu {
+namespace kiln {
 
 /// A number that only grows and that threads wait for.
 class alignas(64) Gate {
@@ -31,6 +31,6 @@ private:
   std::atomic<uint32_t> sleepers_{0};
 };
 
-} // namespace kiln::cpu
+} // namespace kiln
 
-#endif // KILN_RUNTIME_DEVICE_CPU_GATE_H
+#endif // KILN_RUNTIME_THREAD_GATE_H

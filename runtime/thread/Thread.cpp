@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "runtime/device/cpu/Thread.h"
+#include "runtime/thread/Thread.h"
 
 #include <csignal>
 #include <cstring>
 
-namespace kiln::cpu {
+namespace kiln {
 
 /// Kernels keep up to 1 MiB of temporaries on the stack.
 static constexpr size_t stackBytes = size_t{8} << 20;
@@ -40,4 +40,4 @@ Thread::~Thread() {
     ::pthread_join(thread_, nullptr);
 }
 
-} // namespace kiln::cpu
+} // namespace kiln

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "runtime/device/cpu/Gate.h"
+#include "runtime/thread/Gate.h"
 
 #include <climits>
 #include <immintrin.h>
@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace kiln::cpu {
+namespace kiln {
 
 static long futex(const std::atomic<uint64_t> &word, int operation,
                   uint32_t value, const timespec *limit = nullptr) {
@@ -60,4 +60,4 @@ bool Gate::await(uint64_t least, std::chrono::nanoseconds limit) {
   return isPassed;
 }
 
-} // namespace kiln::cpu
+} // namespace kiln

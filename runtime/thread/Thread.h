@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_RUNTIME_DEVICE_CPU_THREAD_H
-#define KILN_RUNTIME_DEVICE_CPU_THREAD_H
+#ifndef KILN_RUNTIME_THREAD_THREAD_H
+#define KILN_RUNTIME_THREAD_THREAD_H
 
 #include "runtime/Status.h"
 
@@ -8,7 +8,7 @@
 #include <memory>
 #include <pthread.h>
 
-namespace kiln::cpu {
+namespace kiln {
 
 /// A thread with a stack for kernels. Signals do not reach it: they are for the
 /// thread that runs steps. Joined when the object goes.
@@ -27,6 +27,6 @@ private:
   pthread_t thread_;
 };
 
-} // namespace kiln::cpu
+} // namespace kiln
 
-#endif // KILN_RUNTIME_DEVICE_CPU_THREAD_H
+#endif // KILN_RUNTIME_THREAD_THREAD_H
