@@ -3,7 +3,10 @@
 was planned. A checkpoint of one mesh is a checkpoint of every other."""
 
 import json
+from collections import Counter
+from pathlib import Path
 
+import harness
 from harness import KilnTest, main, read_events
 
 MESH = ["devices.count=4", "devices.mesh={data: 2, tensor: 2}", "devices.threads=1"]
@@ -42,6 +45,27 @@ class DevicesTest(KilnTest):
         self.assertEqual(sum(e["args"]["bytes"] for e in transfers), planned)
         self.assertEqual(len(transfers), 6 * 4 * sum(c["count"] for c in train["collectives"]))
         self.assertEqual({e["pid"] for e in read_events(self.folder / "trace.json")}, {0, 1, 2, 3})
+
+    def test_bytes_of_messages_are_the_planned_ones(self):
+        """Of every collective, as Open MPI's profiling interface sees them: each device is a process."""
+        inspected = self.compile("m.kiln", *MESH, "devices.zero=3")
+        train = next(p for p in inspected["images"][0]["programs"] if p["name"] == "train")
+        planned = Counter()
+        for collective in train["collectives"]:
+            planned[collective["name"]] += 6 * collective["bytes"] * 4 // collective["members"]
+        for kind in ("all_gather", "reduce_scatter", "all_reduce"):
+            for axis in ("data", "tensor"):
+                self.assertTrue(any(kind in name and axis in name for name in planned), f"{kind} {axis}")
+        self.environment["LD_PRELOAD"] = str(Path(harness.KILN).parents[1] / "lib/libkiln_count_messages.so")
+        self.environment["KILN_TEST_COUNTS"] = str(self.folder / "counts")
+        self.kiln("run", "-n", "4", "m.kiln", "--no-run-folder")
+        moved = Counter()
+        for rank in range(4):
+            for line in self.read(f"counts.{rank}").splitlines():
+                size, name = line.split(" ", 1)
+                moved[name] += int(size)
+        del moved["agreement of processes"]
+        self.assertEqual(moved, planned)
 
     def test_checkpoints_do_not_depend_on_the_plan(self):
         saved = "checkpoint={every: 1, keep: 3}"

@@ -1,22 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Loaded before Open MPI, counts the bytes that a rank receives in collectives
-// and writes them to $KILN_TEST_COUNTS.RANK. Messages by which processes agree
-// have a communicator of their own: the first that is used.
+// Loaded before Open MPI, counts the bytes that a rank receives by the name of
+// the collective, and writes lines of "BYTES NAME" to $KILN_TEST_COUNTS.RANK.
 #include <mpi.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static unsigned long long received;
-static MPI_Comm agreement = MPI_COMM_NULL;
+enum { most = 256 };
+static struct {
+  char name[128];
+  unsigned long long bytes;
+} collectives[most];
+static int collective_count, current;
+
+// Says whose messages come next; called from one thread at a time.
+int MPI_Pcontrol(const int level, ...) {
+  (void)level;
+  va_list arguments;
+  va_start(arguments, level);
+  const char *name = va_arg(arguments, const char *);
+  size_t length = va_arg(arguments, size_t);
+  va_end(arguments);
+  if (length >= sizeof(collectives->name))
+    abort();
+  for (current = 0; current < collective_count; ++current)
+    if (strlen(collectives[current].name) == length &&
+        memcmp(collectives[current].name, name, length) == 0)
+      return MPI_SUCCESS;
+  if (collective_count == most)
+    abort();
+  memcpy(collectives[collective_count++].name, name, length);
+  return MPI_SUCCESS;
+}
 
 int MPI_Irecv(void *bytes, int count, MPI_Datatype type, int source, int tag,
               MPI_Comm communicator, MPI_Request *request) {
   int size;
   PMPI_Type_size(type, &size);
-  if (agreement == MPI_COMM_NULL)
-    agreement = communicator;
-  if (communicator != agreement)
-    received += (unsigned long long)count * size;
+  collectives[current].bytes += (unsigned long long)count * size;
   return PMPI_Irecv(bytes, count, type, source, tag, communicator, request);
 }
 
@@ -26,7 +48,8 @@ int MPI_Finalize(void) {
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
   snprintf(path, sizeof(path), "%s.%d", getenv("KILN_TEST_COUNTS"), rank);
   FILE *file = fopen(path, "w");
-  fprintf(file, "%llu\n", received);
+  for (int i = 0; i < collective_count; ++i)
+    fprintf(file, "%llu %s\n", collectives[i].bytes, collectives[i].name);
   fclose(file);
   return PMPI_Finalize();
 }

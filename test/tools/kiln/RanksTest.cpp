@@ -235,8 +235,13 @@ TEST_F(RanksTest, MoveExactlyThePlannedBytes) {
   for (const auto &command : train.phases[0]->commands)
     if (command->action.AsCollective())
       planned += steps * command->bytes;
-  for (const char *rank : {"0", "1", "2", "3"})
-    moved += std::stoull(readFile(folder / ("counts." + std::string(rank))));
+  for (const char *rank : {"0", "1", "2", "3"}) {
+    std::ifstream lines(folder / ("counts." + std::string(rank)));
+    uint64_t bytes = 0;
+    for (std::string name; lines >> bytes && std::getline(lines, name);)
+      if (name != " agreement of processes")
+        moved += bytes;
+  }
   EXPECT_EQ(moved, planned);
 }
 
