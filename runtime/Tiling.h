@@ -10,8 +10,8 @@
 namespace kiln {
 
 /// Where the elements of a variable lie: which part holds an element of the
-/// whole tensor, and at which place of that part. The only code that knows how
-/// tensors are cut.
+/// whole tensor, and at which place of that part. The only code that tells;
+/// slices and collectives cut single dimensions, by Cut as this does.
 class Tiling {
 public:
   /// Elements that are contiguous in the whole tensor and in a part.
