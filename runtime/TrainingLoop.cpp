@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/TrainingLoop.h"
+#include "runtime/collective/Roster.h"
 #include "runtime/metrics/TrainLog.h"
 
 #include <cerrno>
@@ -24,7 +25,8 @@ void noteSignal(int signal) {
 }
 
 /// While it lives the first SIGINT or SIGTERM is noted, and a second one of the
-/// same kind ends the process. SIGUSR1 is what mpirun passes on.
+/// same kind ends the process. A bare mpirun ends its ranks itself on these
+/// two; SIGUSR1 is what it passes on.
 class SignalWatch {
 public:
   SignalWatch() {
@@ -207,6 +209,7 @@ uint64_t TrainingLoop::seed() const {
 
 Status TrainingLoop::run() {
   SignalWatch watch;
+  Roster::beginTraining();
   if (record_.savesCheckpoints() && !record_.isSaved(report_.steps))
     (void)record_.save(report_.steps);
   if (dataset_ && report_.steps < lastStep_)
@@ -232,7 +235,8 @@ Status TrainingLoop::run() {
 
 /// Processes stop after the same step, whichever of them got the signal.
 bool TrainingLoop::isStopped() {
-  signal_ = static_cast<uint64_t>(receivedSignal);
+  int signal = receivedSignal ? receivedSignal : Roster::requestedStop();
+  signal_ = static_cast<uint64_t>(signal);
   if (World *world = session_.world())
     signal_ = world->maximum(signal_);
   return signal_ != 0;
@@ -326,7 +330,8 @@ Status TrainingLoop::finish() {
   bool isSaved = record_.isSaved(report_.steps) ||
                  (record_.savesCheckpoints() && record_.save(report_.steps));
   if (report_.steps < lastStep_) {
-    std::string message = "stopped by signal " + std::to_string(signal_) +
+    std::string message = "stopped by " +
+                          describeSignal(static_cast<int>(signal_)) +
                           " after step " + std::to_string(report_.steps) +
                           " of " + std::to_string(lastStep_);
     return isSaved ? Status(Code::stopped,

@@ -3,13 +3,11 @@
 #include "runtime/collective/Group.h"
 #include "runtime/collective/Stall.h"
 
-#include <csignal>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <numeric>
 #include <set>
-#include <sys/prctl.h>
 
 namespace kiln {
 
@@ -45,9 +43,6 @@ Expected<std::unique_ptr<World>> World::open() {
   Expected<CollectiveSettings> settings = CollectiveSettings::fromEnvironment();
   if (!settings.ok())
     return settings.status();
-  // mpirun is the parent on this machine. If it is killed outright, nothing
-  // else would end its ranks.
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   std::string error;
   std::unique_ptr<Transport> transport(open(settings->limit, error));
   if (!transport)

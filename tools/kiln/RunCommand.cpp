@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/Session.h"
+#include "runtime/collective/Roster.h"
 #include "tools/kiln/Ranks.h"
 #include "tools/kiln/Roofline.h"
 
@@ -121,16 +122,31 @@ std::optional<Session> loadSession(const std::string &artifact,
   return std::move(*session);
 }
 
-int runRunCommand(const RunOptions &options) {
-  if (options.processes != 0)
-    return runRanks(options.artifact, options);
+/// With the other processes that mpirun has started, if it has.
+static int runInWorld(const RunOptions &options) {
+  Roster::report(Roster::Stage::connecting);
   Expected<std::unique_ptr<World>> world = World::open();
   if (!world.ok())
     return fail(world.status());
+  Roster::report(Roster::Stage::connected);
   int code = 0;
   std::optional<Session> session =
       loadSession(options.artifact, options, world->get(), code);
-  return session ? runSession(*session, options) : code;
+  if (session)
+    code = runSession(*session, options);
+  session.reset();
+  Roster::report(Roster::Stage::leaving);
+  return code;
+}
+
+int runRunCommand(const RunOptions &options) {
+  if (options.processes != 0)
+    return runRanks(options.artifact, options);
+  if (Status joined = Roster::join(); !joined.ok())
+    return fail(joined);
+  int code = runInWorld(options);
+  Roster::leave(code);
+  return code;
 }
 
 int runSession(Session &session, const RunOptions &options) {

@@ -311,9 +311,69 @@ TEST_F(RanksTest, StopTogetherOnASignalToOne) {
     else
       command.signal(SIGTERM);
     EXPECT_EQ(command.finish(), 75) << err();
-    EXPECT_THAT(err(), HasSubstr("a checkpoint is saved"));
+    EXPECT_THAT(err(), AllOf(HasSubstr("stopped by signal 15 (SIGTERM)"),
+                             HasSubstr("a checkpoint is saved")));
     expectNobodyLeft();
   }
+}
+
+// As one process does, and not by what it took to tell the ranks.
+TEST_F(RanksTest, ExitByTheSignalThatStoppedThem) {
+  for (auto [isRank, number] :
+       {std::pair(true, SIGTERM), std::pair(false, SIGINT)}) {
+    Child command = startLong("--no-run-folder", 2);
+    ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+    if (isRank)
+      ASSERT_NO_FATAL_FAILURE(signalRank(1, number));
+    else
+      command.signal(number);
+    EXPECT_EQ(command.finish(), 128 + number) << err();
+    EXPECT_THAT(err(), AllOf(HasSubstr("stopped by signal " +
+                                       std::to_string(number) + " "),
+                             HasSubstr("after step"), Not(HasSubstr("lost"))));
+    expectNobodyLeft();
+  }
+}
+
+// Be there mpirun yet, or ranks, or training: a signal is never lost.
+TEST_F(RanksTest, StopAtAnyMoment) {
+  for (int moment = 0; moment < 12; ++moment) {
+    fs::remove_all(folder / "run");
+    Child command = startLong("--run-folder run", 2);
+    // The first moments go by what is there, the others spread from there on.
+    Clock::time_point end = Clock::now() + std::chrono::seconds(20);
+    while (findRanks().size() < static_cast<size_t>(std::min(moment, 3)) &&
+           Clock::now() < end)
+      std::this_thread::yield();
+    if (moment > 3)
+      std::this_thread::sleep_for((moment - 3) * std::chrono::milliseconds(40));
+    command.signal(SIGTERM);
+    int code = command.finish();
+    EXPECT_THAT(code, AnyOf(75, 128 + SIGTERM, -SIGTERM)) << err();
+    EXPECT_EQ(err().find("a checkpoint is saved") != std::string::npos,
+              code == 75)
+        << err();
+    if (code > 0) // Else it came before the command had begun.
+      EXPECT_THAT(err(), HasSubstr("stopped by signal 15 (SIGTERM)"));
+    expectNobodyLeft();
+  }
+}
+
+// The second signal is for who cannot wait.
+TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
+  setenv("KILN_FAULT", "link:delay_us=900000000", 1); // No step ends.
+  Child command = start(KILN_COMMAND " run -n 2 sample --run-folder run");
+  Clock::time_point end = Clock::now() + std::chrono::seconds(20);
+  while (!fs::exists(folder / "run/checkpoints/step-000000/kiln.json") &&
+         Clock::now() < end)
+    std::this_thread::yield();
+  command.signal(SIGTERM);
+  while (err().find("signal again") == std::string::npos && Clock::now() < end)
+    std::this_thread::yield();
+  command.signal(SIGINT);
+  EXPECT_EQ(command.finish(), 128 + SIGINT) << err();
+  EXPECT_THAT(err(), HasSubstr("stopped by signal 2 (SIGINT)"));
+  expectNobodyLeft();
 }
 
 TEST_F(RanksTest, AreAllStoppedWhenOneIsLost) {
