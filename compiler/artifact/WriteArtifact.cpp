@@ -333,7 +333,7 @@ void ImageWriter::addMemory() {
     llvm::MapVector<StringRef, uint64_t> kinds;
     for (auto buffer : module.getOps<exec::BufferOp>())
       if (buffer.getAlwaysLive() && buffer.getHost() == isHost) {
-        uint64_t bytes = llvm::alignTo(buffer.getBytes(), 64);
+        uint64_t bytes = buffer.getReservedBytes();
         kinds[nameMemory(buffer)] += bytes;
         shared -= bytes;
       }

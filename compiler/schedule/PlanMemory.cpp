@@ -17,8 +17,6 @@ namespace kiln {
 
 namespace {
 
-constexpr int64_t kAlignment = 64;
-
 struct Lifetime {
   exec::BufferOp buffer;
   int64_t bytes = 0; // Aligned.
@@ -53,9 +51,7 @@ static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program,
         continue;
       Lifetime &lifetime = lifetimes[buffer];
       if (!lifetime.buffer)
-        lifetime = {buffer,
-                    int64_t(llvm::alignTo(buffer.getBytes(), kAlignment)),
-                    commands, commands, -1};
+        lifetime = {buffer, buffer.getReservedBytes(), commands, commands, -1};
       lifetime.last = commands;
     }
     ++commands;
@@ -173,7 +169,7 @@ static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t begin) {
   for (auto buffer : module.getOps<exec::BufferOp>())
     if (buffer.getAlwaysLive() && buffer.getHost() == isHost) {
       buffer.setOffset(base);
-      base += llvm::alignTo(buffer.getBytes(), kAlignment);
+      base += buffer.getReservedBytes();
     }
   MemoryPlan plan{base - begin, {base - begin, 0}};
   for (auto program : module.getOps<exec::ProgramOp>()) {

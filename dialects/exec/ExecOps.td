@@ -33,6 +33,10 @@ def Exec_BufferOp : Exec_Op<"buffer", [Symbol]> {
   let assemblyFormat = [{
     $sym_name $kind `bytes` $bytes (`always_live` $always_live^)? (`host` $host^)? (`offset` $offset^)? attr-dict
   }];
+  let extraClassDeclaration = [{
+    /// What the arena gives it: each buffer begins in a cache line of its own.
+    int64_t getReservedBytes() { return ::llvm::alignTo(getBytes(), 64); }
+  }];
 }
 
 def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
