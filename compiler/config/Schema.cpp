@@ -15,6 +15,9 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double maximumSize = 2147483647; // Fits the index types of a kernel.
+// Above zero in f32: a gradient that is always zero, padding's above all, would
+// otherwise make a step of zero over zero.
+constexpr double smallestEpsilon = 1e-30;
 // Integers above 2^53 would not survive the tools that read the config as JSON.
 constexpr double maximumCount = 9007199254740992;
 
@@ -150,7 +153,7 @@ const Key keys[] = {
     choice("training.optimizer.kind", "", "adamw", "adam|adamw|sgd", "", at<training, optimizer, &O::kind>, "update rule"),
     number("training.optimizer.learning_rate", "", "0.001", 0, infinity, at<training, optimizer, &O::learningRate>, "step size"),
     {"training.optimizer.betas", "adam|adamw", KeyType::Pair, "[0.9, 0.999]", 0, 1, "", "", at<training, optimizer, &O::betas>, "decay of the two moments"},
-    number("training.optimizer.epsilon", "adam|adamw", "1e-08", 0, infinity, at<training, optimizer, &O::epsilon>, "added to the root of the second moment"),
+    number("training.optimizer.epsilon", "adam|adamw", "1e-08", smallestEpsilon, infinity, at<training, optimizer, &O::epsilon>, "added to the root of the second moment"),
     number("training.optimizer.weight_decay", "adamw", "0.01", 0, infinity, at<training, optimizer, &O::weightDecay>, "decay of the weights, apart from the gradient"),
     number("training.optimizer.weight_decay", "adam|sgd", "0", 0, infinity, at<training, optimizer, &O::weightDecay>, "decay of the weights, added to the gradient"),
     number("training.optimizer.momentum", "sgd", "0", 0, 1, at<training, optimizer, &O::momentum>, "share of the last update that is kept"),
