@@ -6,9 +6,12 @@
 #include "compiler/pipeline/Passes.h"
 #include "compiler/shard/Collectives.h"
 #include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Sharding.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
+
+#include <limits>
 
 using namespace mlir;
 
@@ -43,43 +46,60 @@ static SmallVector<Value> inlineBlock(Block &from, OpBuilder &builder,
   return yielded;
 }
 
-// The collectives over replicas of a micro-batch, at the builder's place, for
-// a replica that has no samples left: what comes of samples is zero. Returns
-// what it adds to each sum, or null.
-static SmallVector<Value> inlineIdle(Block &from, OpBuilder &builder) {
-  IRMapping mapping;
-  // What a replica has whether or not it has samples.
-  auto find = [&](auto &find, Value value) -> Value {
-    if (Value known = mapping.lookupOrNull(value))
-      return known;
-    Operation *op = value.getDefiningOp();
-    if (isa_and_nonnull<ReadOp>(op))
-      return builder.clone(*op, mapping)->getResult(0);
-    if (isa_and_nonnull<ReshapeOp>(op))
-      if (Value source = find(find, op->getOperand(0))) {
-        mapping.map(op->getOperand(0), source);
-        return builder.clone(*op, mapping)->getResult(0);
-      }
-    return Value();
-  };
-  for (Operation &op : from) {
-    auto axes = op.getAttrOfType<ArrayAttr>("axes");
-    if (!isCollective(&op) || isa<AllSliceOp>(op) ||
-        !llvm::is_contained(axes, builder.getStringAttr("data")))
-      continue;
+static bool isOverReplicas(Operation *op) {
+  if (!isCollective(op) || isa<AllSliceOp>(op))
+    return false;
+  return llvm::any_of(op->getAttrOfType<ArrayAttr>("axes"), [](Attribute axis) {
+    return cast<StringAttr>(axis).getValue() == shard::kDataAxis;
+  });
+}
+
+// Removes what nothing reads, which tells others nothing either.
+static void eraseUnused(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (op.use_empty() && op.getNumResults() > 0 && !isOverReplicas(&op))
+      op.erase();
+}
+
+// What is left of a micro-batch for a replica that has no samples, at the
+// builder's place: its part in the collectives over replicas, where it adds
+// nothing for the samples, and all that comes of those and of variables.
+// Returns what it adds to each sum, or null.
+static SmallVector<Value> inlineIdle(Block &from, OpBuilder &builder,
+                                     IRMapping &mapping) {
+  for (Operation &op : from.without_terminator()) {
+    SmallVector<Value> operands;
     for (Value operand : op.getOperands())
-      if (!find(find, operand))
-        mapping.map(operand,
-                    Composer(builder, op.getLoc()).zeros(tensorType(operand)));
-    builder.clone(op, mapping);
+      operands.push_back(mapping.lookupOrNull(operand));
+    auto reduce = dyn_cast<AllReduceOp>(op);
+    bool isMax = reduce && reduce.getCombine() == Combine::max;
+    double nothing = isMax ? -std::numeric_limits<double>::infinity() : 0;
+    if (isOverReplicas(&op))
+      for (auto [local, operand] : llvm::zip_equal(operands, op.getOperands()))
+        if (!local)
+          local = Composer(builder, op.getLoc()).fill(nothing, operand);
+    bool isOfSamples = llvm::is_contained(operands, Value()) ||
+                       llvm::any_of(op.getResultTypes(), [](Type type) {
+                         return !cast<RankedTensorType>(type).hasStaticShape();
+                       });
+    if (isOfSamples)
+      continue;
+    Operation *copy = builder.clone(op);
+    copy->setOperands(operands);
+    mapping.map(op.getResults(), copy->getResults());
   }
   SmallVector<Value> yielded;
   for (Value value : from.getTerminator()->getOperands())
-    yielded.push_back(find(find, value));
+    yielded.push_back(mapping.lookupOrNull(value));
   return yielded;
 }
 
 namespace {
+
+/// What the phases of a step hand on.
+struct Carried {
+  SmallVector<VariableOp> counts, sums;
+};
 
 struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
   using ScheduleStepBase::ScheduleStepBase;
@@ -121,7 +141,12 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
   LogicalResult scheduleEvaluation(func::FuncOp function);
   void scheduleWhole(StepOp step, ProgramOp program);
   void scheduleAccumulation(StepOp step, ProgramOp program, int64_t micro);
-  void addIdle(StepOp step, ProgramOp program, ArrayRef<VariableOp> sums,
+  VariableOp declare(StepOp step, const Twine &name, Type type, Role role);
+  void addPrologue(StepOp step, ProgramOp program, Carried &carried);
+  void addMicroBatches(StepOp step, ProgramOp program, const Carried &carried,
+                       StringRef name, int64_t repeat, int64_t first,
+                       int64_t samples);
+  void addIdle(StepOp step, ProgramOp program, const Carried &carried,
                int64_t repeat);
 };
 
@@ -173,101 +198,119 @@ void ScheduleStepPass::scheduleWhole(StepOp step, ProgramOp program) {
   startSums(block);
 }
 
-void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program,
-                                            int64_t micro) {
-  OpBuilder declarations(step);
-  SymbolTable symbols(getOperation());
-  auto declare = [&](const Twine &name, Type type, Role role) {
-    auto variable = VariableOp::create(declarations, step.getLoc(), name.str(),
-                                       cast<RankedTensorType>(type), role);
-    symbols.insert(variable);
-    return variable;
-  };
-  auto readAll = [&](OpBuilder &builder, ArrayRef<VariableOp> variables) {
-    SmallVector<Value> values;
-    for (VariableOp variable : variables)
-      values.push_back(ReadOp::create(builder, step.getLoc(),
-                                      variable.getTensorType(),
-                                      variable.getSymName()));
-    return values;
-  };
-  SmallVector<VariableOp> counts, sums;
-  IRMapping mapping;
-  Block &prologue = addPhase(program, step, "prologue", 1, 0, batch,
-                             step.getPrologue(), mapping);
-  OpBuilder builder = OpBuilder::atBlockEnd(&prologue);
-  for (auto [index, value] : llvm::enumerate(
-           inlineBlock(step.getPrologue().front(), builder, mapping, batch))) {
-    counts.push_back(
-        declare("count." + Twine(index), value.getType(), Role::scratch));
-    AssignOp::create(builder, step.getLoc(), counts.back().getSymName(), value);
-  }
-  Composer c(builder, step.getLoc());
-  for (auto [index, type] : llvm::enumerate(
-           step.getAccumulate().front().getTerminator()->getOperandTypes())) {
-    sums.push_back(declare("sum." + Twine(index), type, Role::gradient));
-    AssignOp::create(builder, step.getLoc(), sums.back().getSymName(),
-                     c.zeros(cast<RankedTensorType>(type)));
-  }
-  YieldOp::create(builder, step.getLoc(), ValueRange());
-
-  auto addMicroBatches = [&](StringRef name, int64_t repeat, int64_t first,
-                             int64_t samples) {
-    IRMapping mapping;
-    Block &block = addPhase(program, step, name, repeat, first, samples,
-                            step.getAccumulate(), mapping);
-    OpBuilder builder = OpBuilder::atBlockEnd(&block);
-    mapping.map(
-        step.getAccumulate().getArguments().drop_front(step.getInputs().size()),
-        readAll(builder, counts));
-    SmallVector<Value> terms =
-        inlineBlock(step.getAccumulate().front(), builder, mapping, samples);
-    Composer c(builder, step.getLoc());
-    for (auto [sum, old, term] :
-         llvm::zip_equal(sums, readAll(builder, sums), terms))
-      AssignOp::create(builder, step.getLoc(), sum.getSymName(),
-                       c.add(old, term));
-    YieldOp::create(builder, step.getLoc(), ValueRange());
-  };
-  int64_t whole = batch / micro, rest = batch % micro;
-  addMicroBatches("accumulate", whole, 0, micro);
-  if (rest)
-    addMicroBatches("accumulate_rest", 1, whole * micro, rest);
-  addIdle(step, program, sums, countMicroBatches() - whole - (rest != 0));
-
-  IRMapping updateMapping;
-  Block &update = addPhase(program, step, "update", 1, 0, batch,
-                           step.getUpdate(), updateMapping);
-  OpBuilder updates = OpBuilder::atBlockEnd(&update);
-  SmallVector<Value> known = readAll(updates, counts);
-  known.append(readAll(updates, sums));
-  updateMapping.map(step.getUpdate().getArguments(), known);
-  endPhase(
-      step, updates,
-      inlineBlock(step.getUpdate().front(), updates, updateMapping, batch));
+static SmallVector<Value> readAll(OpBuilder &builder, Location loc,
+                                  ArrayRef<VariableOp> variables) {
+  SmallVector<Value> values;
+  for (VariableOp variable : variables)
+    values.push_back(ReadOp::create(builder, loc, variable.getTensorType(),
+                                    variable.getSymName()));
+  return values;
 }
 
-// Nothing if a micro-batch needs no other replica.
-void ScheduleStepPass::addIdle(StepOp step, ProgramOp program,
-                               ArrayRef<VariableOp> sums, int64_t repeat) {
-  if (repeat == 0)
-    return;
-  OpBuilder phases = OpBuilder::atBlockEnd(&program.getBody().front());
-  Location loc = step.getLoc();
-  auto phase = PhaseOp::create(phases, loc, "idle", repeat, 0, batch,
-                               phases.getStrArrayAttr({}));
-  OpBuilder builder = OpBuilder::atBlockEnd(&phase.getBody().emplaceBlock());
-  SmallVector<Value> terms = inlineIdle(step.getAccumulate().front(), builder);
+// A null term adds nothing.
+static void addToSums(OpBuilder &builder, Location loc,
+                      ArrayRef<VariableOp> sums, ArrayRef<Value> terms) {
+  Composer c(builder, loc);
   for (auto [sum, term] : llvm::zip_equal(sums, terms))
     if (VariableOp variable = sum; term) {
       Value old = ReadOp::create(builder, loc, variable.getTensorType(),
                                  variable.getSymName());
-      AssignOp::create(builder, loc, variable.getSymName(),
-                       Composer(builder, loc).add(old, term));
+      AssignOp::create(builder, loc, variable.getSymName(), c.add(old, term));
     }
-  if (phase.getBody().front().empty())
+}
+
+VariableOp ScheduleStepPass::declare(StepOp step, const Twine &name, Type type,
+                                     Role role) {
+  OpBuilder builder(step);
+  auto variable = VariableOp::create(builder, step.getLoc(), name.str(),
+                                     cast<RankedTensorType>(type), role);
+  SymbolTable(getOperation()).insert(variable);
+  return variable;
+}
+
+void ScheduleStepPass::addPrologue(StepOp step, ProgramOp program,
+                                   Carried &carried) {
+  IRMapping mapping;
+  Block &block = addPhase(program, step, "prologue", 1, 0, batch,
+                          step.getPrologue(), mapping);
+  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  Location loc = step.getLoc();
+  for (auto [index, value] : llvm::enumerate(
+           inlineBlock(step.getPrologue().front(), builder, mapping, batch))) {
+    carried.counts.push_back(
+        declare(step, "count." + Twine(index), value.getType(), Role::scratch));
+    AssignOp::create(builder, loc, carried.counts.back().getSymName(), value);
+  }
+  Composer c(builder, loc);
+  for (auto [index, type] : llvm::enumerate(
+           step.getAccumulate().front().getTerminator()->getOperandTypes())) {
+    carried.sums.push_back(
+        declare(step, "sum." + Twine(index), type, Role::gradient));
+    AssignOp::create(builder, loc, carried.sums.back().getSymName(),
+                     c.zeros(cast<RankedTensorType>(type)));
+  }
+  YieldOp::create(builder, loc, ValueRange());
+}
+
+void ScheduleStepPass::addMicroBatches(StepOp step, ProgramOp program,
+                                       const Carried &carried, StringRef name,
+                                       int64_t repeat, int64_t first,
+                                       int64_t samples) {
+  Region &region = step.getAccumulate();
+  Location loc = step.getLoc();
+  IRMapping mapping;
+  Block &block =
+      addPhase(program, step, name, repeat, first, samples, region, mapping);
+  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  mapping.map(region.getArguments().drop_front(step.getInputs().size()),
+              readAll(builder, loc, carried.counts));
+  addToSums(builder, loc, carried.sums,
+            inlineBlock(region.front(), builder, mapping, samples));
+  YieldOp::create(builder, loc, ValueRange());
+}
+
+// Nothing if a micro-batch needs no other replica.
+void ScheduleStepPass::addIdle(StepOp step, ProgramOp program,
+                               const Carried &carried, int64_t repeat) {
+  if (repeat == 0)
+    return;
+  Region &region = step.getAccumulate();
+  OpBuilder phases = OpBuilder::atBlockEnd(&program.getBody().front());
+  Location loc = step.getLoc();
+  auto phase = PhaseOp::create(phases, loc, "idle", repeat, 0, batch,
+                               phases.getStrArrayAttr({}));
+  Block &block = phase.getBody().emplaceBlock();
+  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  IRMapping mapping;
+  mapping.map(region.getArguments().drop_front(step.getInputs().size()),
+              readAll(builder, loc, carried.counts));
+  addToSums(builder, loc, carried.sums,
+            inlineIdle(region.front(), builder, mapping));
+  eraseUnused(block);
+  if (block.empty())
     return phase.erase();
   YieldOp::create(builder, loc, ValueRange());
+}
+
+void ScheduleStepPass::scheduleAccumulation(StepOp step, ProgramOp program,
+                                            int64_t micro) {
+  Carried carried;
+  addPrologue(step, program, carried);
+  int64_t whole = batch / micro, rest = batch % micro;
+  addMicroBatches(step, program, carried, "accumulate", whole, 0, micro);
+  if (rest)
+    addMicroBatches(step, program, carried, "accumulate_rest", 1, whole * micro,
+                    rest);
+  addIdle(step, program, carried, countMicroBatches() - whole - (rest != 0));
+  IRMapping mapping;
+  Block &update =
+      addPhase(program, step, "update", 1, 0, batch, step.getUpdate(), mapping);
+  OpBuilder builder = OpBuilder::atBlockEnd(&update);
+  SmallVector<Value> known = readAll(builder, step.getLoc(), carried.counts);
+  known.append(readAll(builder, step.getLoc(), carried.sums));
+  mapping.map(step.getUpdate().getArguments(), known);
+  endPhase(step, builder,
+           inlineBlock(step.getUpdate().front(), builder, mapping, batch));
 }
 
 void ScheduleStepPass::schedule(StepOp step) {

@@ -137,7 +137,8 @@ LogicalResult Partitioner::visitConcatenate(ConcatenateOp op) {
       if (!isLazy(operand) && block == 0)
         block = tensorType(operand).getDimSize(dimension) / cut.blocks;
     for (Value operand : op.getOperands())
-      if (tensorType(operand).getDimSize(dimension) % block != 0)
+      if (tensorType(operand).getDimSize(dimension) % block != 0 ||
+          block % cut.unit != 0)
         cut = Cut();
   }
   SmallVector<Value> locals;

@@ -95,13 +95,12 @@ void startSums(Block &block) {
 
 static int64_t countBytes(ValueRange values) {
   int64_t bytes = 0;
-  for (Value value : values)
-    // One sample stands for the batch.
-    if (auto type = tensorType(value); type.hasStaticShape())
-      bytes += getByteSize(type);
-    else
-      bytes += getByteSize(RankedTensorType::get(type.getShape().drop_front(),
-                                                 type.getElementType()));
+  for (Value value : values) {
+    RankedTensorType type = tensorType(value);
+    SmallVector<int64_t> shape(type.getShape());
+    llvm::replace(shape, ShapedType::kDynamic, 1); // A sample for the batch.
+    bytes += getByteSize(RankedTensorType::get(shape, type.getElementType()));
+  }
   return bytes;
 }
 

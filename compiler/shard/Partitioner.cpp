@@ -9,15 +9,17 @@ using namespace mlir;
 
 namespace kiln::shard {
 
-// What is gathered is used again by the next few ops, and made again for those
-// that come later, such as the backward pass: it would be kept until then.
+// What is gathered is used again by the ops that come soon, and made again for
+// those that come later, such as the backward pass: it would be kept until
+// then. A layer's forward pass has about as many ops that read one weight.
 static constexpr unsigned kReuse = 12;
 
 Partitioner::Partitioner(OpBuilder given, const Mesh &mesh, Options options)
     : builder(given), mesh(mesh), options(options), resharder(builder, mesh) {}
 
 void Partitioner::define(Value whole, Value local, const Sharding &sharding) {
-  known[whole] = {sharding, local, {}};
+  known[whole] = {
+      sharding, local, {}, !sharding.isPadded(tensorType(whole), mesh)};
 }
 
 void Partitioner::wish(Value whole, const Sharding &sharding) {
@@ -26,7 +28,7 @@ void Partitioner::wish(Value whole, const Sharding &sharding) {
 
 void Partitioner::spreadWishes(Block &block) {
   for (Operation &op : llvm::reverse(block)) {
-    if (!isa<AddOp, SubOp, MulOp, ConvertOp, NegateOp>(op))
+    if (!isElementwise(&op) || !isa<Linear>(op))
       continue;
     auto found = wishes.find(op.getResult(0));
     if (found == wishes.end())
@@ -41,12 +43,44 @@ Sharding Partitioner::getSharding(Value whole) {
   return known.find(whole)->second.sharding;
 }
 
-// Variables start and stay so; so is a dimension that was cut for this use.
+// Whether all elements are the same, without being looked at.
+bool Partitioner::isUniform(Value whole) {
+  Operation *op = whole.getDefiningOp();
+  if (!op || !isLazy(whole))
+    return false;
+  if (isa<BroadcastOp>(op))
+    return tensorType(op->getOperand(0)).getRank() == 0;
+  return isElementwise(op) &&
+         llvm::all_of(op->getOperands(),
+                      [&](Value operand) { return isUniform(operand); });
+}
+
+bool Partitioner::hasZeroPadding(Value whole) {
+  const Known &entry = known.find(whole)->second;
+  return entry.local && entry.hasZeroPadding;
+}
+
+// A dimension that is cut for a use is padded with zeros.
 bool Partitioner::hasZeroPadding(Value whole, unsigned dimension,
                                  const Cut &cut) {
   const Known &entry = known.find(whole)->second;
   return entry.local &&
          (entry.hasZeroPadding || entry.sharding.dims[dimension] != cut);
+}
+
+// Zeros give zeros where an op is linear; what they are multiplied by must be
+// no infinity, so it is zero there, too, or is what all elements have.
+bool Partitioner::keepsZeroPadding(Operation *op) {
+  auto linear = dyn_cast<Linear>(op);
+  if (!linear || !(isElementwise(op) || isa<TransposeOp>(op)))
+    return false;
+  return llvm::any_of(linear.getLinearGroups(), [&](const auto &group) {
+    return llvm::all_of(llvm::seq(op->getNumOperands()), [&](unsigned operand) {
+      Value value = op->getOperand(operand);
+      return hasZeroPadding(value) ||
+             (!llvm::is_contained(group, operand) && isUniform(value));
+    });
+  });
 }
 
 Value Partitioner::getWhole(Value whole) {
@@ -89,15 +123,21 @@ static bool isZero(Value value) {
 // in it: the sum over devices is then taken later, and once.
 SmallVector<Axes> Partitioner::keepPartial(Operation *op) {
   SmallVector<Axes> kept(op->getNumOperands());
-  auto partialOf = [&](unsigned operand) {
-    return getSharding(op->getOperand(operand)).partial;
-  };
-  if (isa<AddOp, SubOp, ConcatenateOp>(op)) {
+  auto linear = dyn_cast<Linear>(op);
+  if (!linear)
+    return kept;
+  // Gradients are rounded by micro-batch before they are summed, so they may be
+  // by replica, too.
+  if (isa<ConvertOp>(op) && linear.getLinearGroups().empty() &&
+      isa<FloatType>(tensorType(op->getResult(0)).getElementType()) &&
+      llvm::is_contained(getSharding(op->getOperand(0)).partial, kData))
+    kept[0] = {kData};
+  for (const auto &group : linear.getLinearGroups()) {
     std::optional<Axes> common;
-    for (unsigned operand = 0; operand < kept.size(); ++operand) {
+    for (unsigned operand : group) {
       if (isZero(op->getOperand(operand)))
         continue;
-      Axes axes = partialOf(operand);
+      Axes axes = getSharding(op->getOperand(operand)).partial;
       if (!common)
         common = axes;
       else
@@ -105,17 +145,11 @@ SmallVector<Axes> Partitioner::keepPartial(Operation *op) {
           return !llvm::is_contained(axes, axis);
         });
     }
-    kept.assign(kept.size(), common.value_or(Axes()));
-  } else if (isa<MulOp, ContractOp, ConvolutionOp, ConvolutionGradInputOp,
-                 ConvolutionGradWeightOp>(op)) {
-    unsigned operand = partialOf(0).empty() ? 1 : 0;
-    kept[operand] = partialOf(operand);
-  } else if (isa<DivOp, NegateOp, SumOp, TransposeOp, ReshapeOp, SliceOp>(op)) {
-    kept[0] = partialOf(0);
-  } else if (auto convert = dyn_cast<ConvertOp>(op)) {
-    Type to = tensorType(convert.getResult()).getElementType();
-    if (to.isF32() || to.isF64()) // Rounding to bf16 is not linear.
-      kept[0] = partialOf(0);
+    if (!common || common->empty())
+      continue;
+    for (unsigned operand : group)
+      kept[operand] = *common;
+    return kept;
   }
   return kept;
 }
@@ -124,14 +158,13 @@ SmallVector<Axes> Partitioner::keepPartial(Operation *op) {
 // cut so; those of gradients and totals later.
 void Partitioner::settle(Value whole, Value local, Sharding sharding) {
   RankedTensorType type = tensorType(whole);
-  bool isPerSample = type.getRank() > 0 && type.isDynamicDim(0);
-  if (!isPerSample || sharding.partial.empty())
+  if (type.hasStaticShape() || sharding.partial.empty())
     return define(whole, local, sharding);
   Sharding settled = sharding;
   settled.partial.clear();
   int64_t parts = mesh.countParts(sharding.partial);
-  if (options.isSequenceParallel && type.getRank() == 3 && settled.isWhole() &&
-      type.getDimSize(1) >= parts)
+  if (options.isSequenceParallel && type.getRank() == 3 &&
+      type.isDynamicDim(0) && settled.isWhole() && type.getDimSize(1) >= parts)
     settled.dims[1] = {sharding.partial, 1, 1};
   define(whole, resharder.reshard(local, type, sharding, settled), settled);
 }
@@ -143,6 +176,24 @@ void Partitioner::settle(Value whole, Value local, Sharding sharding) {
 LogicalResult Partitioner::visit(Operation *op) {
   if (!isInParts)
     ++time;
+  bool keepsZeros = keepsZeroPadding(op);
+  if (failed(dispatch(op)))
+    return failure();
+  for (Value result : op->getResults()) {
+    if (!getSharding(result).usesAxesOnce())
+      return op->emitOpError("would be cut twice over one axis");
+    if (keepsZeros && !isLazy(result))
+      markZeroPadding(result);
+  }
+  return success();
+}
+
+// An equation names dimensions, which a run of elements does not have.
+static bool isElementwiseOnRuns(Operation *op) {
+  return isElementwise(op) && !op->hasAttr("equation");
+}
+
+LogicalResult Partitioner::dispatch(Operation *op) {
   if (auto read = dyn_cast<ReadOp>(op))
     return visitRead(read);
   if (auto assign = dyn_cast<AssignOp>(op))
@@ -153,8 +204,9 @@ LogicalResult Partitioner::visit(Operation *op) {
   }
   for (Value operand : op->getOperands())
     if (Sharding sharding = getSharding(operand); !sharding.flat.empty())
-      if (isElementwise(op) ||
-          (isa<SumOp>(op) && tensorType(op->getResult(0)).getRank() == 0))
+      if (isElementwiseOnRuns(op) ||
+          (isa<SumOp>(op) && tensorType(op->getResult(0)).getRank() == 0 &&
+           hasZeroPadding(operand)))
         return visitFlat(op, sharding);
   if (auto reshape = dyn_cast<ReshapeOp>(op))
     return visitReshape(reshape);
@@ -169,12 +221,7 @@ LogicalResult Partitioner::visit(Operation *op) {
     return op->emitOpError("does not say how it can be cut over devices");
   if (isa<Composite>(op) && isCutWhereWhole(op, *rule))
     return visitByParts(op);
-  if (failed(visitFactored(op, *rule)))
-    return failure();
-  if (isa<ConvertOp, NegateOp, TransposeOp>(op) &&
-      known.find(op->getOperand(0))->second.hasZeroPadding)
-    markZeroPadding(op->getResult(0));
-  return success();
+  return visitFactored(op, *rule);
 }
 
 // A whole variable of which a part is wished for is cut before anything is
@@ -191,15 +238,26 @@ LogicalResult Partitioner::visitRead(ReadOp read) {
     sharding = wish->second;
   }
   define(read.getResult(), local, sharding);
-  markZeroPadding(read.getResult());
+  markZeroPadding(read.getResult()); // See visitAssign.
   return success();
 }
 
+// Padding of a variable starts as zero and stays so. An optimizer makes no step
+// of a gradient that is zero; what else is assigned is masked.
 LogicalResult Partitioner::visitAssign(AssignOp assign) {
   auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
       assign, assign.getVariableAttr().getAttr());
-  AssignOp::create(builder, assign.getLoc(), assign.getVariable(),
-                   get(assign.getValue(), Sharding::of(variable, mesh)));
+  Value whole = assign.getValue();
+  Sharding sharding = Sharding::of(variable, mesh);
+  bool isOfOptimizer = variable.getRole() == Role::parameter ||
+                       variable.getRole() == Role::moment;
+  Value local = get(whole, sharding);
+  if (!isOfOptimizer && !hasZeroPadding(whole))
+    for (auto [dimension, cut] : llvm::enumerate(sharding.dims))
+      if (int64_t size = tensorType(whole).getDimSize(dimension);
+          cut.isPadded(size, mesh))
+        local = resharder.maskPadding(local, dimension, size, cut, 0);
+  AssignOp::create(builder, assign.getLoc(), assign.getVariable(), local);
   return success();
 }
 
@@ -234,6 +292,8 @@ LogicalResult Partitioner::visitDefer(DeferOp op) {
   Value until = get(op.getUntil(), getSharding(op.getUntil()));
   define(op.getResult(), DeferOp::create(builder, op.getLoc(), local, until),
          sharding);
+  if (hasZeroPadding(op.getOperand()))
+    markZeroPadding(op.getResult());
   return success();
 }
 
@@ -289,7 +349,7 @@ static SmallVector<Value> chunkHead(HeadLossOp op, int64_t chunks,
 
 // Takes an op apart in the whole program and visits what it is made of.
 LogicalResult Partitioner::visitByParts(Operation *op) {
-  constexpr int64_t kChunkBytes = int64_t(4) << 20; // Logits of a sample.
+  constexpr int64_t kChunkElements = 1 << 20; // Logits of a sample.
   constexpr int64_t kMostChunks = 16;
   OpBuilder parts(op);
   Operation *before = op->getPrevNode();
@@ -303,7 +363,7 @@ LogicalResult Partitioner::visitByParts(Operation *op) {
         tensorType(head.getWeight()).getDimSize(0), mesh);
     chunks = std::min<int64_t>(
         {kMostChunks, sequence,
-         int64_t(llvm::divideCeil(sequence * rows * 4, kChunkBytes))});
+         int64_t(llvm::divideCeil(sequence * rows, kChunkElements))});
   }
   if (chunks > 1)
     values = chunkHead(head, chunks, parts);
@@ -333,12 +393,14 @@ LogicalResult Partitioner::visitByParts(Operation *op) {
   return success();
 }
 
-// Ops that are linear in every operand with a factor, so that zeros in the
-// padding add nothing, or Structured, where the fill fits the reduction.
-static bool isMaskable(Operation *op) {
-  return isa<Structured>(op) ||
-         isa<ConvolutionOp, ConvolutionGradInputOp, ConvolutionGradWeightOp,
-             EmbeddingOp, EmbeddingGradOp>(op);
+// Whether padding can be made to add nothing: by zeros where an op is linear,
+// or by what fits the reduction.
+static bool isMaskable(Operation *op) { return isa<Structured, Linear>(op); }
+
+// Rows of a table are told by the number of the first, so they lie together.
+static bool isNumbered(Operation *op, const FactorRule &rule, unsigned factor) {
+  return (isa<EmbeddingOp>(op) && rule.operands[0][0] == factor) ||
+         (isa<EmbeddingGradOp>(op) && rule.results[0][0] == factor);
 }
 
 // Weights stay where they are; otherwise what is cut in a result is better than
@@ -350,7 +412,8 @@ std::optional<Partitioner::Choice> Partitioner::choose(Operation *op,
   auto propose = [&](unsigned factor, const Cut &cut, int64_t size, int score) {
     bool isReduced = rule.isReduced(factor);
     if (rule.mustBeWhole[factor] ||
-        (isReduced && cut.isPadded(size, mesh) && !isMaskable(op)))
+        (isReduced && cut.isPadded(size, mesh) && !isMaskable(op)) ||
+        (cut.blocks > 1 && isNumbered(op, rule, factor)))
       return;
     score += isReduced ? 0 : 100;
     for (auto [operand, dims] :
@@ -377,7 +440,7 @@ std::optional<Partitioner::Choice> Partitioner::choose(Operation *op,
       if (isLazy(operand) != isLazyTurn)
         continue;
       RankedTensorType type = tensorType(operand);
-      bool isWeight = type.getRank() > 0 && !type.isDynamicDim(0);
+      bool isWeight = type.getRank() > 0 && type.hasStaticShape();
       proposeAll(operand, getSharding(operand).dims, dims, isWeight ? 1000 : 0);
     }
     for (auto [result, dims] : llvm::zip_equal(op->getResults(), rule.results))
@@ -396,80 +459,112 @@ Sharding Partitioner::apply(const std::optional<Choice> &choice,
   return sharding;
 }
 
-LogicalResult Partitioner::visitFactored(Operation *op,
-                                         const FactorRule &rule) {
-  std::optional<Choice> choice = choose(op, rule);
-  SmallVector<Axes> kept = keepPartial(op);
+// What a device has of each operand, with nothing in the padding that a
+// reduction would see.
+SmallVector<Value> Partitioner::cutOperands(Operation *op,
+                                            const FactorRule &rule,
+                                            const std::optional<Choice> &choice,
+                                            ArrayRef<Axes> kept) {
   bool isMax = rule.reduction == Reduction::max;
   double fill = isMax ? -std::numeric_limits<double>::infinity() : 0;
-  Axes inherited;
   SmallVector<Value> locals;
-  std::optional<unsigned> batch;
   for (auto [index, operand] : llvm::enumerate(op->getOperands())) {
     const FactorRule::Dims &dims = rule.operands[index];
     Sharding wanted = apply(choice, dims);
     wanted.partial = kept[index];
-    if (!kept[index].empty())
-      inherited = kept[index];
     locals.push_back(get(operand, wanted));
     RankedTensorType type = tensorType(operand);
-    if (type.getRank() > 0 && type.isDynamicDim(0))
-      batch = dims[0];
     // What is looked up or counted is not summed.
     if (isa<EmbeddingOp>(op) || !isa<FloatType>(type.getElementType()))
       continue;
     for (auto [dim, cut] : llvm::enumerate(wanted.dims))
-      if (!cut.isWhole() && cut.isPadded(type.getDimSize(dim), mesh) &&
+      if (cut.isPadded(type.getDimSize(dim), mesh) &&
           rule.isReduced(dims[dim]) &&
           (isMax || !hasZeroPadding(operand, dim, cut)))
         locals.back() = resharder.maskPadding(locals.back(), dim,
                                               type.getDimSize(dim), cut, fill);
   }
-  Operation *copy = builder.clone(*op);
-  copy->setOperands(locals);
+  return locals;
+}
+
+// Partial over what operands were, over a factor that a result lacks, and over
+// the replicas if it lacks the batch.
+SmallVector<Sharding>
+Partitioner::inferResults(Operation *op, const FactorRule &rule,
+                          const std::optional<Choice> &choice,
+                          ArrayRef<Axes> kept) {
+  std::optional<unsigned> batch;
+  Axes inherited;
+  for (auto [operand, dims, axes] :
+       llvm::zip_equal(op->getOperands(), rule.operands, kept)) {
+    for (auto [size, factor] :
+         llvm::zip_equal(tensorType(operand).getShape(), dims))
+      if (ShapedType::isDynamic(size))
+        batch = factor;
+    if (!axes.empty())
+      inherited = axes;
+  }
   SmallVector<Sharding> shardings;
-  for (auto [result, dims] : llvm::zip_equal(op->getResults(), rule.results)) {
+  for (const FactorRule::Dims &dims : rule.results) {
     Sharding sharding = apply(choice, dims);
     sharding.partial = inherited;
-    auto addPartial = [&](ArrayRef<unsigned> axes) {
-      for (unsigned axis : axes)
-        if (!llvm::is_contained(sharding.partial, axis))
-          sharding.partial.push_back(axis);
-    };
     if (choice && !FactorRule::findDim(dims, choice->factor))
-      addPartial(choice->cut.axes);
-    if (batch && mesh.sizes[kData] > 1 && !FactorRule::findDim(dims, *batch))
-      addPartial(kData);
+      sharding.partial.append(choice->cut.axes);
+    if (batch && mesh.sizes[kData] > 1 && !FactorRule::findDim(dims, *batch) &&
+        !llvm::is_contained(sharding.partial, kData))
+      sharding.partial.push_back(kData);
     llvm::sort(sharding.partial);
     shardings.push_back(sharding);
   }
-  // A table's rows, or the elements of a sample, are told by their numbers.
+  return shardings;
+}
+
+// A table's rows, or the elements of a sample, are told by their numbers.
+void Partitioner::tellNumbers(Operation *op, Operation *copy,
+                              const FactorRule &rule,
+                              const std::optional<Choice> &choice,
+                              ArrayRef<Sharding> results) {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPoint(copy);
   auto addFirst = [&](auto op, Value table, const Cut &cut) {
+    if (cut.isWhole())
+      return;
     Composer c(builder, op.getLoc());
     int64_t rows = cut.localSize(tensorType(table).getDimSize(0), mesh);
     op.getFirstMutable().assign(
         c.mul(resharder.coordinate(cut.axes, op.getLoc()), double(rows)));
   };
-  if (auto embedding = dyn_cast<EmbeddingOp>(copy)) {
-    Cut cut = apply(choice, rule.operands[0]).dims[0];
-    if (!cut.isWhole())
-      addFirst(embedding, op->getOperand(0), cut);
-  } else if (auto gradient = dyn_cast<EmbeddingGradOp>(copy)) {
-    if (Cut cut = shardings[0].dims[0]; !cut.isWhole())
-      addFirst(gradient, op->getResult(0), cut);
-  } else if (auto dropout = dyn_cast<DropoutOp>(copy)) {
-    if (choice)
-      dropout.getElementsMutable().assign(numberSampleElements(
-          tensorType(op->getResult(0)), shardings[0], op->getLoc()));
-  }
+  if (auto embedding = dyn_cast<EmbeddingOp>(copy))
+    addFirst(embedding, op->getOperand(0),
+             apply(choice, rule.operands[0]).dims[0]);
+  else if (auto gradient = dyn_cast<EmbeddingGradOp>(copy))
+    addFirst(gradient, op->getResult(0), results[0].dims[0]);
+  else if (auto dropout = dyn_cast<DropoutOp>(copy); dropout && choice)
+    dropout.getElementsMutable().assign(numberSampleElements(
+        tensorType(op->getResult(0)), results[0], op->getLoc()));
+}
+
+LogicalResult Partitioner::visitFactored(Operation *op,
+                                         const FactorRule &rule) {
+  std::optional<Choice> choice = choose(op, rule);
+  SmallVector<Axes> kept = keepPartial(op);
+  // A term cannot be cut by the axis whose terms it is one of.
+  if (choice)
+    for (Axes &axes : kept)
+      llvm::erase_if(axes, [&](unsigned axis) {
+        return llvm::is_contained(choice->cut.axes, axis);
+      });
+  Operation *copy = builder.clone(*op);
+  builder.setInsertionPoint(copy);
+  copy->setOperands(cutOperands(op, rule, choice, kept));
+  SmallVector<Sharding> shardings = inferResults(op, rule, choice, kept);
+  tellNumbers(op, copy, rule, choice, shardings);
   builder.setInsertionPointAfter(copy);
   for (auto [whole, local, sharding] :
        llvm::zip_equal(op->getResults(), copy->getResults(), shardings)) {
     local.setType(sharding.localBox(tensorType(whole), mesh));
     Value value = local;
-    if (isMax && !sharding.partial.empty()) {
+    if (rule.reduction == Reduction::max && !sharding.partial.empty()) {
       value = AllReduceOp::create(
                   builder, op->getLoc(), local.getType(), local,
                   mesh.toNames(sharding.partial, builder.getContext()),

@@ -29,6 +29,8 @@ public:
   void markZeroPadding(mlir::Value whole) {
     known.find(whole)->second.hasZeroPadding = true;
   }
+  /// Whether it is known to be.
+  bool hasZeroPadding(mlir::Value whole);
   /// Says how a value would best lie.
   void wish(mlir::Value whole, const Sharding &sharding);
   /// Wishes of what ops read, from those of what they make.
@@ -36,7 +38,7 @@ public:
 
   mlir::LogicalResult visit(mlir::Operation *op);
 
-  /// How a visited value lies.
+  /// How a visited value lies. No axis does two things.
   Sharding getSharding(mlir::Value whole);
   /// What a device has of it under `wanted`, which may keep partial axes of
   /// its own.
@@ -56,7 +58,7 @@ private:
     Sharding sharding;
     mlir::Value local;                   // Null for a lazy value.
     llvm::SmallVector<Version> versions; // Resharded, or of a lazy value.
-    bool hasZeroPadding = false;         // As far as it is known.
+    bool hasZeroPadding = false; // As far as it is known; without any, too.
   };
   /// The factor along which an op is cut.
   struct Choice {
@@ -64,7 +66,9 @@ private:
     Cut cut;
   };
 
+  bool isUniform(mlir::Value whole);
   bool hasZeroPadding(mlir::Value whole, unsigned dimension, const Cut &cut);
+  bool keepsZeroPadding(mlir::Operation *op);
   bool isLazy(mlir::Value whole);
   bool isLazyOp(mlir::Operation *op);
   Sharding inferLazy(mlir::Operation *op);
@@ -84,6 +88,17 @@ private:
   mlir::LogicalResult visitByParts(mlir::Operation *op);
   mlir::LogicalResult visitFactored(mlir::Operation *op,
                                     const FactorRule &rule);
+  llvm::SmallVector<mlir::Value>
+  cutOperands(mlir::Operation *op, const FactorRule &rule,
+              const std::optional<Choice> &choice, llvm::ArrayRef<Axes> kept);
+  llvm::SmallVector<Sharding> inferResults(mlir::Operation *op,
+                                           const FactorRule &rule,
+                                           const std::optional<Choice> &choice,
+                                           llvm::ArrayRef<Axes> kept);
+  void tellNumbers(mlir::Operation *op, mlir::Operation *copy,
+                   const FactorRule &rule, const std::optional<Choice> &choice,
+                   llvm::ArrayRef<Sharding> results);
+  mlir::LogicalResult dispatch(mlir::Operation *op);
   bool isCutWhereWhole(mlir::Operation *op, const FactorRule &rule);
   std::optional<Choice> choose(mlir::Operation *op, const FactorRule &rule);
   Sharding apply(const std::optional<Choice> &choice,

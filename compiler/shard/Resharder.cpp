@@ -114,7 +114,8 @@ Value Resharder::reshard(Value local, RankedTensorType whole, Sharding from,
     }
   if (from.flat != to.flat)
     local = flatten(local, whole, from, to);
-  assert(from == to && "a sharding that cannot be reached");
+  if (from != to)
+    llvm::report_fatal_error("a sharding that cannot be reached");
   return local;
 }
 

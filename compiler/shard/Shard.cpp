@@ -90,7 +90,7 @@ void ShardPass::runOnOperation() {
       variable.removeShardingAttr();
     return;
   }
-  mesh = {{"data", "tensor"}, {data, tensor}};
+  mesh = {{kDataAxis.str(), kTensorAxis.str()}, {data, tensor}};
   module->setAttr(kMeshAttribute, mesh.toAttribute(&getContext()));
   if (failed(cutVariables()))
     return signalPassFailure();
@@ -110,10 +110,14 @@ LogicalResult ShardPass::cutVariables() {
     RankedTensorType whole = variable.getTensorType();
     Sharding sharding = Sharding::whole(whole.getRank());
     if (ShardingAttr wanted = variable.getShardingAttr()) {
+      // Over `data` a device has samples of its own, and would miss its parts
+      // of the others'.
       std::optional<Sharding> read = Sharding::get(wanted, mesh);
-      if (!read)
+      if (!read || llvm::any_of(read->dims, [](const Cut &cut) {
+            return llvm::is_contained(cut.axes, kData);
+          }))
         return variable.emitOpError("has the sharding ")
-               << wanted << "; wanted axes of the mesh, data and tensor";
+               << wanted << "; wanted cuts over the axis tensor, or none";
       for (auto [cut, given] : llvm::zip_equal(sharding.dims, read->dims))
         if (mesh.countParts(given.axes) > 1)
           cut = given;
@@ -216,7 +220,10 @@ Value StepSharder::finishGradient(Partitioner &partitioner, Value grad,
                                   const Sharding &variable, Sharding &yielded) {
   Resharder &resharder = partitioner.getResharder();
   RankedTensorType whole = tensorType(grad);
+  Sharding run = {variable.dims, {kData}, {}};
   yielded = partitioner.getSharding(grad);
+  if (zero >= 2 && yielded == run && partitioner.hasZeroPadding(grad))
+    return partitioner.get(grad, run);
   yielded.dims = variable.dims;
   yielded.flat.clear();
   // A term cannot be cut by the axis whose terms it is one of.
@@ -231,9 +238,8 @@ Value StepSharder::finishGradient(Partitioner &partitioner, Value grad,
       local = resharder.maskPadding(local, dimension, size, cut, 0);
   if (zero < 2 || !isCutIntoRuns(whole))
     return local;
-  Sharding scattered = {yielded.dims, {kData}, {}};
-  local = resharder.reshard(local, whole, yielded, scattered);
-  yielded = scattered;
+  local = resharder.reshard(local, whole, yielded, run);
+  yielded = run;
   return local;
 }
 
@@ -250,6 +256,7 @@ LogicalResult StepSharder::shardAccumulate() {
   if (failed(visitAll(partitioner, from.front())))
     return failure();
   SmallVector<Value> terms;
+  // Asked for anew: ops that were taken apart have other results by now.
   for (auto [index, value] : llvm::enumerate(getYielded(from))) {
     Sharding sharding;
     if (index >= firstGradient) {
@@ -275,11 +282,13 @@ LogicalResult StepSharder::shardUpdate() {
   for (BlockArgument argument : from.getArguments()) {
     Sharding summed = partitioner.getSharding(argument);
     summed.partial.clear();
-    if (argument.getArgNumber() >= firstGradient &&
-        isCutIntoRuns(tensorType(argument)))
+    bool isGradient = argument.getArgNumber() >= firstGradient;
+    if (isGradient && isCutIntoRuns(tensorType(argument)))
       summed.flat = {kData};
     Value local = partitioner.get(argument, summed);
     partitioner.define(argument, local, summed);
+    if (isGradient) // See finishGradient.
+      partitioner.markZeroPadding(argument);
   }
   // Each replica updates its run of a parameter, which is gathered then.
   for (auto read : from.getOps<ReadOp>()) {

@@ -11,6 +11,9 @@ namespace kiln {
 /// How points that meet in one element of a result are combined.
 enum class Reduction { none, sum, max };
 
+/// Operands that belong together, by their numbers.
+using OperandGroups = llvm::SmallVector<llvm::SmallVector<unsigned, 2>, 2>;
+
 // What the interfaces derive from an op's loop maps.
 llvm::SmallVector<mlir::AffineMap> getIdentityLoopMaps(mlir::Operation *op);
 mlir::LogicalResult verifyStructured(mlir::Operation *op);

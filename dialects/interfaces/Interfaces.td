@@ -85,4 +85,18 @@ def Factored : OpInterface<"Factored"> {
   ];
 }
 
+def Linear : OpInterface<"Linear"> {
+  let cppNamespace = "::kiln";
+  let description = [{
+    An op that is linear in some of its operands: zeros there give zeros, and terms of a sum may be added up
+    after the op instead of before it.
+  }];
+  let methods = [
+    InterfaceMethod<
+      "Groups of operands by their numbers. The op is linear in those of a group together, while the others "
+      "are held fixed.",
+      "::kiln::OperandGroups", "getLinearGroups", (ins), "", [{ return {{0}}; }]>,
+  ];
+}
+
 #endif // KILN_DIALECTS_INTERFACES_TD

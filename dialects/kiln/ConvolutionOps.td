@@ -10,7 +10,8 @@ class Kiln_WindowOp<string mnemonic, list<Trait> traits = []> : Kiln_Op<mnemonic
   let hasVerifier = 1;
 }
 
-def Kiln_ConvolutionOp : Kiln_WindowOp<"convolution", [DeclareOpInterfaceMethods<Differentiable>]> {
+def Kiln_ConvolutionOp : Kiln_WindowOp<"convolution", [DeclareOpInterfaceMethods<Differentiable>,
+    Kiln_Linear]> {
   let summary = "Convolution of images with a filter per output channel, as in the literature of neural networks";
   let description = [{
     `result[b, y, x, o]` is the sum over i, p and q of `image[b, y sh + p - ph, x sw + q - pw, i] filter[o, i, p, q]`,
@@ -31,7 +32,7 @@ def Kiln_ConvolutionOp : Kiln_WindowOp<"convolution", [DeclareOpInterfaceMethods
   }];
 }
 
-def Kiln_ConvolutionGradInputOp : Kiln_WindowOp<"convolution_grad_input"> {
+def Kiln_ConvolutionGradInputOp : Kiln_WindowOp<"convolution_grad_input", [Kiln_Linear]> {
   let summary = "Gradient of a convolution with respect to its images";
   let arguments = (ins Kiln_FloatTensor:$grad, Kiln_FloatTensor:$filter, DenseI64ArrayAttr:$strides,
                    DenseI64ArrayAttr:$padding);
@@ -41,7 +42,7 @@ def Kiln_ConvolutionGradInputOp : Kiln_WindowOp<"convolution_grad_input"> {
   }];
 }
 
-def Kiln_ConvolutionGradWeightOp : Kiln_WindowOp<"convolution_grad_weight"> {
+def Kiln_ConvolutionGradWeightOp : Kiln_WindowOp<"convolution_grad_weight", [Kiln_Linear]> {
   let summary = "Gradient of a convolution with respect to its filter";
   let arguments = (ins Kiln_FloatTensor:$image, Kiln_FloatTensor:$grad, DenseI64ArrayAttr:$strides,
                    DenseI64ArrayAttr:$padding);

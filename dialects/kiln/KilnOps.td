@@ -30,6 +30,9 @@ def Kiln_IntegerTensor : RankedTensorOf<[I32, I64]>;
 def Kiln_NumberTensor : RankedTensorOf<[F32, F64, BF16, I32, I64]>;
 def Kiln_BoolTensor : RankedTensorOf<[I1]>;
 
+// For ops that are linear in others than their first operand.
+defvar Kiln_Linear = DeclareOpInterfaceMethods<Linear, ["getLinearGroups"]>;
+
 include "dialects/kiln/Sharding.td"
 
 //===----------------------------------------------------------------------===//
@@ -170,23 +173,23 @@ class Kiln_ElementwiseOp<string mnemonic, list<Trait> traits = []>
     : Kiln_Op<mnemonic, traits # [Pure, DeclareOpInterfaceMethods<Structured, ["buildBody"]>,
                                   DeclareOpInterfaceMethods<Costed>]>;
 
-class Kiln_UnaryOp<string mnemonic, string what> : Kiln_ElementwiseOp<mnemonic,
-    [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
+class Kiln_UnaryOp<string mnemonic, string what, list<Trait> traits = []> : Kiln_ElementwiseOp<mnemonic,
+    traits # [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
   let summary = what;
   let arguments = (ins Kiln_FloatTensor:$operand);
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = "$operand `:` type($operand) attr-dict";
 }
 
-class Kiln_BinaryOp<string mnemonic, string what, Type type = Kiln_FloatTensor> : Kiln_ElementwiseOp<mnemonic,
-    [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
+class Kiln_BinaryOp<string mnemonic, string what, Type type = Kiln_FloatTensor, list<Trait> traits = []>
+    : Kiln_ElementwiseOp<mnemonic, traits # [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
   let summary = what;
   let arguments = (ins type:$lhs, type:$rhs);
   let results = (outs type:$result);
   let assemblyFormat = "$lhs `,` $rhs `:` type($lhs) attr-dict";
 }
 
-def Kiln_NegateOp : Kiln_UnaryOp<"negate", "`-x`">;
+def Kiln_NegateOp : Kiln_UnaryOp<"negate", "`-x`", [Linear]>;
 def Kiln_ExpOp : Kiln_UnaryOp<"exp", "e to the power `x`">;
 def Kiln_LogOp : Kiln_UnaryOp<"log", "Natural logarithm of `x`">;
 def Kiln_TanhOp : Kiln_UnaryOp<"tanh", "Hyperbolic tangent of `x`">;
@@ -196,10 +199,10 @@ def Kiln_RsqrtOp : Kiln_UnaryOp<"rsqrt", "One over the square root of `x`">;
 def Kiln_AbsOp : Kiln_UnaryOp<"abs", "Absolute value of `x`">;
 def Kiln_CosOp : Kiln_UnaryOp<"cos", "Cosine of `x`, for schedules">;
 def Kiln_SinOp : Kiln_UnaryOp<"sin", "Sine of `x`">;
-def Kiln_AddOp : Kiln_BinaryOp<"add", "`x + y`", Kiln_NumberTensor>;
-def Kiln_SubOp : Kiln_BinaryOp<"sub", "`x - y`", Kiln_NumberTensor>;
-def Kiln_MulOp : Kiln_BinaryOp<"mul", "`x * y`", Kiln_NumberTensor>;
-def Kiln_DivOp : Kiln_BinaryOp<"div", "`x / y`">;
+def Kiln_AddOp : Kiln_BinaryOp<"add", "`x + y`", Kiln_NumberTensor, [Kiln_Linear]>;
+def Kiln_SubOp : Kiln_BinaryOp<"sub", "`x - y`", Kiln_NumberTensor, [Kiln_Linear]>;
+def Kiln_MulOp : Kiln_BinaryOp<"mul", "`x * y`", Kiln_NumberTensor, [Kiln_Linear]>;
+def Kiln_DivOp : Kiln_BinaryOp<"div", "`x / y`", Kiln_FloatTensor, [Linear]>;
 def Kiln_MaximumOp : Kiln_BinaryOp<"maximum", "The greater of `x` and `y`; NaN if one is">;
 def Kiln_MinimumOp : Kiln_BinaryOp<"minimum", "The lesser of `x` and `y`; NaN if one is">;
 
@@ -224,7 +227,8 @@ def Kiln_SelectOp : Kiln_ElementwiseOp<"select", [AllTypesMatch<["lhs", "rhs", "
   let assemblyFormat = "$condition `,` $lhs `,` $rhs `:` type($condition) `,` type($lhs) attr-dict";
 }
 
-def Kiln_ConvertOp : Kiln_ElementwiseOp<"convert", [DeclareOpInterfaceMethods<Differentiable>]> {
+def Kiln_ConvertOp : Kiln_ElementwiseOp<"convert", [DeclareOpInterfaceMethods<Differentiable>,
+    Kiln_Linear]> {
   let summary = "Elements in another type; true becomes 1";
   let arguments = (ins Kiln_Tensor:$operand);
   let results = (outs Kiln_Tensor:$result);
@@ -267,8 +271,8 @@ class Kiln_EquationOp<string mnemonic, list<string> answers, list<Trait> traits 
   let hasVerifier = 1;
 }
 
-class Kiln_UnaryEquationOp<string mnemonic, list<string> answers = []>
-    : Kiln_EquationOp<mnemonic, answers> {
+class Kiln_UnaryEquationOp<string mnemonic, list<string> answers = [], list<Trait> traits = []>
+    : Kiln_EquationOp<mnemonic, answers, traits> {
   let arguments = (ins StrAttr:$equation, Kiln_Tensor:$operand);
   let results = (outs Kiln_Tensor:$result);
   let assemblyFormat = "$equation $operand `:` type($operand) `->` type($result) attr-dict";
@@ -277,17 +281,17 @@ class Kiln_UnaryEquationOp<string mnemonic, list<string> answers = []>
 def Kiln_BroadcastOp : Kiln_UnaryEquationOp<"broadcast"> {
   let summary = "Repeats elements along new dimensions: `\"n->bn\"`";
 }
-def Kiln_TransposeOp : Kiln_UnaryEquationOp<"transpose"> {
+def Kiln_TransposeOp : Kiln_UnaryEquationOp<"transpose", [], [Linear]> {
   let summary = "Permutes dimensions: `\"mn->nm\"`";
 }
-def Kiln_SumOp : Kiln_UnaryEquationOp<"sum", ["getReduction"]> {
+def Kiln_SumOp : Kiln_UnaryEquationOp<"sum", ["getReduction"], [Linear]> {
   let summary = "Sums over the dimensions that the result does not name: `\"bn->b\"`";
 }
 def Kiln_MaxOp : Kiln_UnaryEquationOp<"max", ["getReduction"]> {
   let summary = "Greatest element over the dimensions that the result does not name";
 }
 
-def Kiln_ContractOp : Kiln_EquationOp<"contract", ["getReduction"]> {
+def Kiln_ContractOp : Kiln_EquationOp<"contract", ["getReduction"], [Kiln_Linear]> {
   let summary = "Sum of products: `\"bsk,kn->bsn\"` is a matrix product";
   let arguments = (ins StrAttr:$equation, Kiln_FloatTensor:$lhs, Kiln_FloatTensor:$rhs);
   let results = (outs Kiln_FloatTensor:$result);
@@ -295,7 +299,7 @@ def Kiln_ContractOp : Kiln_EquationOp<"contract", ["getReduction"]> {
   let hasCanonicalizeMethod = 1;
 }
 
-def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {
+def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differentiable>, Linear]> {
   let summary = "The same elements in the same order under another shape";
   let arguments = (ins Kiln_Tensor:$operand);
   let results = (outs Kiln_Tensor:$result);
@@ -337,7 +341,7 @@ def Kiln_IotaOp : Kiln_Op<"iota", [Pure, DeclareOpInterfaceMethods<Factored>]> {
   let hasVerifier = 1;
 }
 
-def Kiln_SliceOp : Kiln_Op<"slice", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {
+def Kiln_SliceOp : Kiln_Op<"slice", [Pure, DeclareOpInterfaceMethods<Differentiable>, Linear]> {
   let summary = "Elements [offset, offset + size) along one dimension";
   let arguments = (ins Kiln_Tensor:$operand, I64Attr:$dimension, I64Attr:$offset);
   let results = (outs Kiln_Tensor:$result);
@@ -347,7 +351,8 @@ def Kiln_SliceOp : Kiln_Op<"slice", [Pure, DeclareOpInterfaceMethods<Differentia
   let hasVerifier = 1;
 }
 
-def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods<Differentiable>]> {
+def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+    Kiln_Linear]> {
   let summary = "Tensors one after the other along one dimension";
   let arguments = (ins Variadic<Kiln_Tensor>:$operands, I64Attr:$dimension);
   let results = (outs Kiln_Tensor:$result);
@@ -359,7 +364,8 @@ def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods
 // What people name
 //===----------------------------------------------------------------------===//
 
-def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Factored>]> {
+def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+    DeclareOpInterfaceMethods<Factored>, Linear]> {
   let summary = "Row `ids[i...]` of the table, for each id";
   let description = "With `first` the table holds the rows from there on only; an id of another row gives zeros.";
   let arguments = (ins Kiln_FloatTensor:$table, Kiln_IntegerTensor:$ids, Optional<RankedTensorOf<[I32]>>:$first);
@@ -368,7 +374,8 @@ def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Dif
   let hasVerifier = 1;
 }
 
-def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Factored>]> {
+def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Factored>,
+    Kiln_Linear]> {
   let summary = "Sums gradient rows by id into a table of zeros, in order of the ids' positions";
   let description = "With `first` the table holds the rows from there on only; other rows are left out.";
   let arguments = (ins Kiln_IntegerTensor:$ids, Kiln_FloatTensor:$grad, Optional<RankedTensorOf<[I32]>>:$first);

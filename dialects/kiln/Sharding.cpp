@@ -144,26 +144,34 @@ RankedTensorType Sharding::localType(RankedTensorType whole,
   return RankedTensorType::get({run}, whole.getElementType());
 }
 
+bool Sharding::isPadded(RankedTensorType whole, const Mesh &mesh) const {
+  for (auto [size, cut] : llvm::zip_equal(whole.getShape(), dims))
+    if (cut.isPadded(size, mesh))
+      return true;
+  return !flat.empty() &&
+         localBox(whole, mesh).getNumElements() % mesh.countParts(flat) != 0;
+}
+
+bool Sharding::usesAxesOnce() const {
+  Axes used(flat);
+  used.append(partial);
+  for (const Cut &cut : dims)
+    used.append(cut.axes);
+  llvm::sort(used);
+  return std::adjacent_find(used.begin(), used.end()) == used.end();
+}
+
 LogicalResult verifyTiling(EmitError emitError, RankedTensorType whole,
                            RankedTensorType local, const Sharding &sharding,
                            const Mesh &mesh) {
   if (whole.getRank() != int64_t(sharding.dims.size()))
     return emitError() << "cuts " << sharding.dims.size()
                        << " dimensions of a tensor " << whole;
-  SmallVector<unsigned> used;
-  auto use = [&](const Axes &axes) {
-    for (unsigned axis : axes) {
-      if (llvm::is_contained(used, axis))
-        return false;
-      used.push_back(axis);
-    }
-    return true;
-  };
+  if (!sharding.usesAxesOnce())
+    return emitError() << "uses one axis twice for " << whole
+                       << ": parts would be missing";
   for (auto [position, cut] : llvm::enumerate(sharding.dims)) {
     int64_t size = whole.getDimSize(position);
-    if (!use(cut.axes))
-      return emitError() << "cuts " << whole
-                         << " twice over one axis: parts would be missing";
     if (cut.isWhole())
       continue;
     if (ShapedType::isDynamic(size) || size % (cut.blocks * cut.unit) != 0)
@@ -180,8 +188,6 @@ LogicalResult verifyTiling(EmitError emitError, RankedTensorType whole,
                          << " units of dimension " << position << " of "
                          << whole << " to no device";
   }
-  if (!use(sharding.flat) || !use(sharding.partial))
-    return emitError() << "uses an axis twice for " << whole;
   if (sharding.localType(whole, mesh) != local)
     return emitError() << "has a part of type " << local << " of a tensor "
                        << whole << "; wanted "
@@ -206,8 +212,15 @@ Mesh getMesh(Operation *op) {
 using namespace shard;
 
 LogicalResult VariableOp::verify() {
-  if (!getWhole())
+  if (!getWhole()) {
+    auto wish = getSharding();
+    if (wish && (int64_t(wish->getDims().size()) != getTensorType().getRank() ||
+                 wish->getFlat() || wish->getPartial()))
+      return emitOpError("has the sharding ")
+             << *wish << "; wanted one cut for each dimension of "
+             << getTensorType() << ", and no more";
     return success();
+  }
   Mesh mesh = getMesh(*this);
   auto sharding = getSharding() ? Sharding::get(*getSharding(), mesh)
                                 : std::optional<Sharding>();

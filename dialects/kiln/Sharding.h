@@ -8,6 +8,11 @@
 
 namespace kiln::shard {
 
+/// The axes that there are: the batch is cut over the first, what a sample has
+/// over the second.
+inline constexpr llvm::StringLiteral kDataAxis = "data";
+inline constexpr llvm::StringLiteral kTensorAxis = "tensor";
+
 /// Axes are numbered in the order of the mesh.
 using Axes = llvm::SmallVector<unsigned, 2>;
 
@@ -61,6 +66,10 @@ struct Sharding {
   ShardingAttr toAttribute(const Mesh &mesh, mlir::MLIRContext *context) const;
   bool operator==(const Sharding &other) const = default;
   bool isWhole() const { return *this == whole(dims.size()); }
+  /// Whether some device has elements that are not of the tensor.
+  bool isPadded(mlir::RankedTensorType whole, const Mesh &mesh) const;
+  /// Whether no axis does two things.
+  bool usesAxesOnce() const;
 
   /// What one device has of a tensor. The batch `?` stays: it is cut by giving
   /// each replica its share.

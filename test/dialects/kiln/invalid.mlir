@@ -603,7 +603,7 @@ module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
-  // expected-error @below {{twice over one axis: parts would be missing}}
+  // expected-error @below {{uses one axis twice for 'tensor<8x8xf32>': parts would be missing}}
   kiln.variable @w : tensor<4x4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>, #kiln.cut<["data"]>]>, whole = tensor<8x8xf32>}
 }
 
@@ -614,3 +614,13 @@ func.func @f(%x: tensor<4xf32>) {
   %y = kiln.all_reduce sum %x over ["tensor"] : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
+
+// -----
+
+// expected-error @below {{wanted one cut for each dimension of 'tensor<8x8xf32>', and no more}}
+kiln.variable @w : tensor<8x8xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["tensor"]>]>}
+
+// -----
+
+// expected-error @below {{wanted one cut for each dimension of 'tensor<8xf32>', and no more}}
+kiln.variable @w : tensor<8xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>] flat ["data"]>}

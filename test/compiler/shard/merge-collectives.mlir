@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// RUN: kiln-opt %s -kiln-merge-collectives="bucket-bytes=64" | FileCheck %s
+
+module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [2, 2]>} {
+  kiln.variable @a : tensor<8xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>] flat ["data"]>, whole = tensor<16xf32>}
+  kiln.variable @b : tensor<4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>] flat ["data"]>, whole = tensor<8xf32>}
+  kiln.variable @c : tensor<4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>] flat ["data"]>, whole = tensor<8xf32>}
+
+  // Two sums of 32 bytes fill a bucket, and the third goes alone.
+  // CHECK-LABEL: @buckets
+  // CHECK: kiln.all_reduce sum %{{.*}}, %{{.*}} over ["data"] : (tensor<8xf32>, tensor<8xf32>)
+  // CHECK: kiln.all_reduce sum %{{.*}} over ["data"] : (tensor<8xf32>)
+  func.func @buckets(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) {
+    %1 = kiln.exp %x : tensor<8xf32>
+    %2 = kiln.all_reduce sum %1 over ["data"] : (tensor<8xf32>) -> tensor<8xf32>
+    %3 = kiln.sin %x : tensor<8xf32>
+    %4 = kiln.all_reduce sum %3 over ["data"] : (tensor<8xf32>) -> tensor<8xf32>
+    %5 = kiln.cos %x : tensor<8xf32>
+    %6 = kiln.all_reduce sum %5 over ["data"] : (tensor<8xf32>) -> tensor<8xf32>
+    return %2, %4, %6 : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>
+  }
+
+  // Only what goes over the same axes, is combined alike and has the same elements goes together.
+  // CHECK-LABEL: @apart
+  // CHECK-COUNT-4: kiln.all_reduce {{sum|max}} %{{[a-z0-9]+}} over
+  func.func @apart(%x: tensor<2xf32>, %y: tensor<2xf64>) -> (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf64>) {
+    %1 = kiln.all_reduce sum %x over ["data"] : (tensor<2xf32>) -> tensor<2xf32>
+    %2 = kiln.all_reduce sum %x over ["tensor"] : (tensor<2xf32>) -> tensor<2xf32>
+    %3 = kiln.all_reduce max %x over ["data"] : (tensor<2xf32>) -> tensor<2xf32>
+    %4 = kiln.all_reduce sum %y over ["data"] : (tensor<2xf64>) -> tensor<2xf64>
+    return %1, %2, %3, %4 : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf64>
+  }
+
+  // A sum that something waits for is not put off until another one is known.
+  // CHECK-LABEL: @used
+  // CHECK: %[[FIRST:.*]] = kiln.all_reduce sum %{{.*}} over ["data"] : (tensor<2xf32>)
+  // CHECK: %[[NEXT:.*]] = kiln.exp %[[FIRST]]
+  // CHECK: kiln.all_reduce sum %[[NEXT]] over ["data"] : (tensor<2xf32>)
+  func.func @used(%x: tensor<2xf32>) -> tensor<2xf32> {
+    %1 = kiln.all_reduce sum %x over ["data"] : (tensor<2xf32>) -> tensor<2xf32>
+    %2 = kiln.exp %1 : tensor<2xf32>
+    %3 = kiln.all_reduce sum %2 over ["data"] : (tensor<2xf32>) -> tensor<2xf32>
+    return %3 : tensor<2xf32>
+  }
+
+  // Two small variables are gathered together, and while the bucket before is used.
+  // CHECK-LABEL: @ahead
+  // CHECK: %[[A:.*]] = kiln.all_gather %{{.*}} -> tensor<16xf32>
+  // CHECK: %[[BC:.*]]:2 = kiln.all_gather %{{.*}}, %{{.*}} : (tensor<4xf32>, tensor<4xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+  // CHECK: kiln.exp %[[A]]
+  // CHECK: kiln.exp %[[BC]]#0
+  // CHECK: kiln.exp %[[BC]]#1
+  func.func @ahead() -> (tensor<16xf32>, tensor<8xf32>, tensor<8xf32>) {
+    %a = kiln.read @a : tensor<8xf32>
+    %b = kiln.read @b : tensor<4xf32>
+    %c = kiln.read @c : tensor<4xf32>
+    %2 = kiln.all_gather %a over ["data"] along [0] blocks [1] units [1] : (tensor<8xf32>) -> tensor<16xf32>
+    %3 = kiln.exp %2 : tensor<16xf32>
+    %5 = kiln.all_gather %b over ["data"] along [0] blocks [1] units [1] : (tensor<4xf32>) -> tensor<8xf32>
+    %6 = kiln.exp %5 : tensor<8xf32>
+    %8 = kiln.all_gather %c over ["data"] along [0] blocks [1] units [1] : (tensor<4xf32>) -> tensor<8xf32>
+    %9 = kiln.exp %8 : tensor<8xf32>
+    return %3, %6, %9 : tensor<16xf32>, tensor<8xf32>, tensor<8xf32>
+  }
+}
