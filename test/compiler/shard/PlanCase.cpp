@@ -74,20 +74,62 @@ Zoo::Zoo() {
   writeIdx(folder.file("labels.idx"), {24}, labels);
 }
 
+namespace {
+/// Picks what a model has: the usual, or one of all by the model's number.
+class Sizes {
+public:
+  explicit Sizes(const Model &model)
+      : isUsual(model.sizes == 0),
+        generator(model.sizes * 131 + model.family.size()) {}
+
+  template <typename T> T pick(T usual, std::vector<T> all) {
+    T drawn = all[generator() % all.size()];
+    return isUsual ? usual : drawn;
+  }
+  std::string number(int64_t usual, std::vector<int64_t> all) {
+    return std::to_string(pick(usual, all));
+  }
+  std::string text(std::string usual, std::vector<std::string> all) {
+    return pick(usual, all);
+  }
+
+private:
+  bool isUsual;
+  std::mt19937_64 generator;
+};
+} // namespace
+
+// The batch of a ResNet is three groups of norms.
+int64_t Model::globalBatch() const {
+  return family == "resnet" ? 12 : Sizes(*this).pick<int64_t>(11, {9, 11, 13});
+}
+
 // A large epsilon, because gradients that are rounding alone must not become
 // steps; for the same reason no Adam where norms of few values make much of
 // small differences.
-std::string Zoo::describe(const std::string &family) const {
-  bool isResnet = family == "resnet";
-  std::string optimizer =
-      isResnet ? "{kind: sgd, learning_rate: 1e-4, momentum: 0.9}"
-               : "{kind: adamw, learning_rate: 2e-3, epsilon: 1e-4, "
-                 "weight_decay: 0.1}";
+std::string Zoo::describe(const Model &model) const {
+  const std::string &family = model.family;
+  Sizes sizes(model);
+  std::string adamw = "{kind: adamw, learning_rate: 2e-3, epsilon: 1e-4, "
+                      "weight_decay: 0.1}",
+              sgd = "{kind: sgd, learning_rate: 1e-4, momentum: 0.9}";
+  std::string optimizer = sizes.text(
+      adamw,
+      {adamw, adamw, "{kind: adam, learning_rate: 2e-3, epsilon: 1e-4}",
+       "{kind: sgd, learning_rate: 0.05, momentum: 0.9, weight_decay: 0.01}"});
   std::string training =
-      std::string("training: {steps: 5, clip_norm: 0.5, global_batch: ") +
-      (isResnet ? "12" : "11") + ", optimizer: " + optimizer + "}\n";
-  std::string attention = "layers: 2, hidden: 18, heads: 3, feed_forward: 23, "
-                          "sequence: 13, dropout: 0.1, ";
+      "training: {steps: 5, clip_norm: " + sizes.text("0.5", {"0.5", "0"}) +
+      ", global_batch: " + std::to_string(model.globalBatch()) +
+      ", optimizer: " + (family == "resnet" ? sgd : optimizer) + "}\n";
+  int64_t heads = sizes.pick<int64_t>(3, {1, 2, 3, 5, 7}),
+          width = sizes.pick<int64_t>(6, {4, 5, 6, 7});
+  std::string attention = "layers: " + sizes.number(2, {1, 2, 3}) +
+                          ", hidden: " + std::to_string(heads * width) +
+                          ", heads: " + std::to_string(heads) +
+                          ", feed_forward: " + sizes.number(23, {7, 23, 31}) +
+                          ", sequence: " + sizes.number(13, {7, 11, 13, 17}) +
+                          ", dropout: " + sizes.text("0.1", {"0.1", "0"}) +
+                          ", ";
   auto data = [&](const std::string &kind, const std::string &file) {
     return "data: {kind: " + kind + ", path: " + folder.file(file);
   };
@@ -95,19 +137,26 @@ std::string Zoo::describe(const std::string &family) const {
       data("idx", "images.idx") + ", labels: " + folder.file("labels.idx");
   if (family == "gpt")
     return "model: {kind: gpt, " + attention +
-           "vocabulary: 37, tied_head: true}\n" + training +
-           data("tokens", "tokens.bin") + ", width: 16}\n";
+           "attention_dropout: " + sizes.text("0", {"0", "0.1"}) +
+           ", vocabulary: " + sizes.number(37, {37, 41, 53}) +
+           ", tied_head: " + sizes.text("true", {"true", "false"}) +
+           ", biases: " + sizes.text("true", {"true", "false"}) +
+           ", positions: " + sizes.text("learned", {"learned", "none"}) +
+           "}\n" + training + data("tokens", "tokens.bin") + ", width: 16}\n";
+  std::string vocabulary = sizes.number(101, {53, 101});
   if (family == "bert")
     return "model: {kind: bert, " + attention +
-           "attention_dropout: 0.1, vocabulary: 101}\n" + training +
-           data("documents", "pages.txt") + "}\n";
+           "attention_dropout: 0.1, vocabulary: " + vocabulary + "}\n" +
+           training + data("documents", "pages.txt") + "}\n";
   if (family == "classifier")
-    return "model: {kind: classifier, " + attention + "vocabulary: 101}\n" +
-           training + data("tsv", "lines.tsv") + "}\n";
+    return "model: {kind: classifier, " + attention +
+           "vocabulary: " + vocabulary + "}\n" + training +
+           data("tsv", "lines.tsv") + "}\n";
   if (family == "mlp")
-    return "model: {kind: mlp, inputs: 1024, hidden: [33, 17, 9], classes: "
-           "5}\n" +
-           training + images + "}\n";
+    return "model: {kind: mlp, inputs: 1024, hidden: " +
+           sizes.text("[33, 17, 9]", {"[33, 17, 9]", "[11]", "[7, 19]"}) +
+           ", classes: " + sizes.number(5, {5, 7, 11}) + "}\n" + training +
+           images + "}\n";
   return "model: {kind: resnet, depth: '18', image: 32, classes: 5, "
          "statistics_group: 4}\n" +
          training + images + "}\n";
@@ -136,17 +185,16 @@ static uint64_t countPlanned(const artifact::Index &index) {
   return bytes;
 }
 
-Outcome Zoo::train(const std::string &family, const std::string &precision,
-                   const Plan &plan,
+Outcome Zoo::train(const Model &model, const Plan &plan,
                    std::function<void(mlir::ModuleOp)> changeStep) {
   Outcome outcome;
   TemporaryFolder output;
   std::vector<std::string> keys = plan.overrides();
-  keys.push_back("training.precision=" + precision);
+  keys.push_back("training.precision=" + model.precision);
   CompileOptions options;
   options.changeStep = changeStep;
   Diagnostics diagnostics;
-  auto config = parseConfig(describe(family), "test.yaml", keys, diagnostics);
+  auto config = parseConfig(describe(model), "test.yaml", keys, diagnostics);
   if (!config) {
     outcome.refused = diagnostics.text();
     return outcome;
@@ -183,11 +231,10 @@ Outcome Zoo::train(const std::string &family, const std::string &precision,
   return outcome;
 }
 
-double Zoo::compare(const std::string &family, const std::string &precision,
-                    const Outcome &outcome) {
-  std::vector<double> &wanted = onOneDevice[family + precision];
+double Zoo::compare(const Model &model, const Outcome &outcome) {
+  std::vector<double> &wanted = onOneDevice[model.print()];
   if (wanted.empty())
-    wanted = train(family, precision, {}).losses;
+    wanted = train(model, {}).losses;
   EXPECT_EQ(wanted.size(), 5u);
   if (outcome.losses.size() != wanted.size())
     return std::numeric_limits<double>::infinity();

@@ -29,23 +29,31 @@ struct Outcome {
   uint64_t receivedBytes = 0, plannedBytes = 0; // Of all devices together.
 };
 
-/// Small models of each family whose sizes nothing divides, and their data.
+/// A small model whose sizes nothing divides.
+struct Model {
+  std::string family; // gpt, bert, classifier, mlp or resnet
+  unsigned sizes = 0; // 0: what tests know of; otherwise what to draw them by.
+  std::string precision = "f64";
+
+  int64_t globalBatch() const;
+  bool hasAttention() const { return family != "mlp" && family != "resnet"; }
+  std::string print() const {
+    return family + " " + std::to_string(sizes) + " " + precision;
+  }
+};
+
+/// Models of each family, and their data.
 class Zoo {
 public:
   Zoo();
-  std::vector<std::string> families() const {
-    return {"gpt", "bert", "classifier", "mlp", "resnet"};
-  }
   /// Trains 5 steps; the plan's memory and traffic are checked on the way.
-  Outcome train(const std::string &family, const std::string &precision,
-                const Plan &plan,
+  Outcome train(const Model &model, const Plan &plan,
                 std::function<void(mlir::ModuleOp)> changeStep = {});
   /// Greatest relative deviation of the losses from those of one device.
-  double compare(const std::string &family, const std::string &precision,
-                 const Outcome &outcome);
+  double compare(const Model &model, const Outcome &outcome);
 
 private:
-  std::string describe(const std::string &family) const;
+  std::string describe(const Model &model) const;
   TemporaryFolder folder;
   std::map<std::string, std::vector<double>> onOneDevice;
 };
