@@ -98,7 +98,7 @@ static int64_t countBytes(ValueRange values) {
   for (Value value : values) {
     RankedTensorType type = tensorType(value);
     SmallVector<int64_t> shape(type.getShape());
-    llvm::replace(shape, ShapedType::kDynamic, 1); // A sample for the batch.
+    llvm::replace(shape, ShapedType::kDynamic, int64_t(1)); // One sample.
     bytes += getByteSize(RankedTensorType::get(shape, type.getElementType()));
   }
   return bytes;

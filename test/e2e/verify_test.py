@@ -88,6 +88,12 @@ class Verify(KilnTest):
     def test_a_reader_that_goes_leaves_nothing_behind(self):
         self.stop_after_the_first_line(lambda process: process.stdout.close(), 128 + signal.SIGPIPE)
 
+    def test_rounding_that_the_model_magnifies_is_no_other_step(self):
+        out, _ = self.kiln("verify", "mlp.yaml", "--plans", "1", "--steps", "60", "training.steps=60",
+                           "model.hidden=[16, 16]", "training.optimizer={kind: sgd, learning_rate: 30}")
+        self.assertRegex(out, r"same, in f64 \d")
+        self.assertIn("0 plans within 1e-05 of one device, 1 by f64, 0 refused, 0 wrong", out)
+
     def test_bad_input(self):
         for plans in ("some", "-1", "+1", " 1", "0", "1x", "99999999999999999999"):
             _, err = self.kiln("verify", "mlp.yaml", f"--plans={plans}", code=2)
