@@ -98,8 +98,7 @@ Status Roster::join() {
   joined->entry(ownRank).process = ::getpid();
   report(Stage::started);
   // mpirun may have been ended before it knew of this rank.
-  if (int signal = requestedStop())
-    ::_exit(128 + signal);
+  endIfOver();
   return Status();
 }
 
@@ -108,13 +107,17 @@ void Roster::report(Stage stage) {
     joined->entry(ownRank).stage = stage;
 }
 
+void Roster::endIfOver() {
+  if (joined->page_->phase == Phase::over)
+    ::_exit(static_cast<int>(Code::failed)); // The command has the reason.
+}
+
 void Roster::beginTraining() {
   if (!joined)
     return;
   Phase phase = Phase::starting;
-  if (!joined->page_->phase.compare_exchange_strong(phase, Phase::training) &&
-      phase == Phase::over)
-    ::_exit(128 + requestedStop());
+  joined->page_->phase.compare_exchange_strong(phase, Phase::training);
+  endIfOver();
   report(Stage::training);
 }
 

@@ -39,6 +39,8 @@ public:
   /// Asks all to stop after the step. False if none trains yet: then none will,
   /// and there is nothing to wait for.
   bool requestStop(int signal);
+  /// Who has not begun yet must not.
+  void close() { page_->phase = Phase::over; }
   uint32_t ranks() const { return page_->ranks; }
   Stage stage(uint32_t rank) const { return entry(rank).stage; }
   /// 0 before it has started.
@@ -47,8 +49,8 @@ public:
   int exitCode(uint32_t rank) const { return entry(rank).exitCode; }
 
   /// For a rank of mpirun, which ends with it from here on: enters it into the
-  /// roster that its environment tells of, if any. One that is to stop already
-  /// ends here. Without a roster the rest does nothing.
+  /// roster that its environment tells of, if any. If the run is over already
+  /// it ends here. Without a roster the rest does nothing.
   static Status join();
   static void report(Stage stage);
   /// Reports it, or ends the process if the run is over already.
@@ -75,6 +77,7 @@ private:
                     std::atomic<int>::is_always_lock_free,
                 "processes share them");
 
+  static void endIfOver();
   static size_t bytes(uint32_t ranks) {
     return sizeof(Page) + ranks * sizeof(Entry);
   }

@@ -63,6 +63,11 @@ static std::string listRanks(const std::vector<uint32_t> &ranks,
   return text;
 }
 
+std::string nameRanks(const std::vector<uint32_t> &ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") +
+         listRanks(ranks, [](uint32_t rank) { return std::to_string(rank); });
+}
+
 std::string
 Stall::blame(const std::function<std::string(uint32_t)> &name) const {
   if (!hasMissing())

@@ -13,6 +13,8 @@ namespace kiln {
 inline std::string rankName(uint32_t rank) {
   return "rank " + std::to_string(rank);
 }
+/// "rank 1", "ranks 1, 2 and 3".
+std::string nameRanks(const std::vector<uint32_t> &ranks);
 
 /// Why a process waits in vain. Whom it waits for may wait itself: who is to
 /// blame is found behind that.

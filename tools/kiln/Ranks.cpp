@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/Ranks.h"
+#include "runtime/collective/Group.h"
 #include "runtime/collective/Patience.h"
 #include "runtime/collective/Roster.h"
+#include "runtime/collective/Stall.h"
 #include "tools/kiln/CompilerProcess.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <poll.h>
 #include <span>
@@ -17,6 +21,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace kiln {
 
@@ -132,16 +137,36 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   _exit(1);
 }
 
+/// Another process, which no later one with its number is taken for.
+class Process {
+public:
+  Process() = default;
+  explicit Process(pid_t number)
+      : file_(static_cast<int>(syscall(SYS_pidfd_open, number, 0))) {}
+  Process(Process &&other) noexcept : file_(std::exchange(other.file_, -1)) {}
+  Process &operator=(Process &&other) noexcept {
+    std::swap(file_, other.file_);
+    return *this;
+  }
+  ~Process() {
+    if (file_ >= 0)
+      close(file_);
+  }
+
+  bool isOpen() const { return file_ >= 0; }
+  /// Can be read when the process has ended.
+  int file() const { return file_; }
+
+private:
+  int file_ = -1;
+};
+
 /// mpirun and its ranks, from their start to their end.
 class Launch {
 public:
-  Launch(pid_t mpirun, Roster roster)
-      : mpirun_(mpirun), roster_(std::move(roster)),
-        mpirunFile_(static_cast<int>(syscall(SYS_pidfd_open, mpirun, 0))) {}
-  ~Launch() {
-    if (mpirunFile_ >= 0)
-      close(mpirunFile_);
-  }
+  Launch(pid_t mpirun, Roster roster, std::chrono::seconds limit)
+      : mpirun_(mpirun), roster_(std::move(roster)), limit_(limit),
+        patience_(limit), mpirunProcess_(mpirun) {}
   Launch(const Launch &) = delete;
 
   /// Returns the exit code.
@@ -152,9 +177,11 @@ public:
         return describeEnd();
       if (int signal = StopSignals::take())
         stop(signal);
+      if (!killing_)
+        watchWaiting();
       if (killing_ && Clock::now() > *killing_)
         kill(mpirun_, SIGKILL); // Its ranks go with it.
-      pollfd file{mpirunFile_, POLLIN, 0};
+      pollfd file{mpirunProcess_.file(), POLLIN, 0};
       signals.wait({&file, 1});
     }
   }
@@ -173,8 +200,59 @@ private:
       end();
   }
 
+  /// Within MPI's own start and end ranks wait for each other without a limit.
+  void watchWaiting() {
+    uint64_t progress = 0;
+    Stage least = Stage::left, most = Stage::absent;
+    for (uint32_t rank = 0; rank < roster_.ranks(); ++rank) {
+      Stage stage = roster_.stage(rank);
+      progress += static_cast<uint64_t>(stage);
+      least = std::min(least, stage);
+      most = std::max(most, stage);
+    }
+    bool isStarting = least < Stage::connected;
+    if (std::exchange(progress_, progress) != progress ||
+        !(isStarting || most >= Stage::leaving))
+      patience_ = Patience(limit_);
+    if (!patience_.isOver())
+      return;
+    std::vector<uint32_t> missing = findMissing(least);
+    printError(std::string(isStarting ? "start" : "end") +
+               " of MPI timed out: " + nameRanks(missing) +
+               (missing.size() == 1 ? " has" : " have") + " not come within " +
+               std::to_string(limit_.count()) + " s (KILN_COLLECTIVE_TIMEOUT)");
+    isTimedOut_ = true;
+    end();
+  }
+
+  /// Those that do not run, or else those that are farthest behind: who waits
+  /// for them in MPI is as far as they may be.
+  std::vector<uint32_t> findMissing(Stage least) const {
+    std::vector<uint32_t> halted, behind;
+    for (uint32_t rank = 0; rank < roster_.ranks(); ++rank) {
+      if (roster_.stage(rank) == Stage::absent || isStopped(rank))
+        halted.push_back(rank);
+      if (roster_.stage(rank) == least)
+        behind.push_back(rank);
+    }
+    return halted.empty() ? behind : halted;
+  }
+
+  bool isStopped(uint32_t rank) const {
+    std::ifstream file("/proc/" + std::to_string(roster_.process(rank)) +
+                       "/stat");
+    std::string text;
+    std::getline(file, text);
+    // The state follows the name, which may hold anything.
+    size_t name = text.rfind(") ");
+    return name != std::string::npos && name + 2 < text.size() &&
+           (text[name + 2] == 'T' || text[name + 2] == 't');
+  }
+
   void end() {
     constexpr std::chrono::seconds grace{5};
+    // mpirun wakes those first that were stopped.
+    roster_.close();
     kill(mpirun_, SIGTERM);
     if (!killing_)
       killing_ = Clock::now() + grace;
@@ -188,6 +266,8 @@ private:
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank)
       if (roster_.stage(rank) == Stage::left && roster_.exitCode(rank) != 0)
         return roster_.exitCode(rank);
+    if (isTimedOut_)
+      return static_cast<int>(Code::timedOut);
     if (code == 0)
       return 0;
     if (killing_) {
@@ -205,7 +285,11 @@ private:
 
   pid_t mpirun_;
   Roster roster_;
-  int mpirunFile_;
+  std::chrono::seconds limit_;
+  Patience patience_;
+  uint64_t progress_ = 0; // Of all ranks together.
+  bool isTimedOut_ = false;
+  Process mpirunProcess_;
   int status_ = 0;
   int stoppedBy_ = 0;
   bool isTraining_ = false;                  // When it was stopped.
@@ -215,6 +299,11 @@ private:
 } // namespace
 
 int runRanks(const std::string &artifact, const RunOptions &options) {
+  Expected<CollectiveSettings> settings = CollectiveSettings::fromEnvironment();
+  if (!settings.ok()) {
+    printError(settings.status().message());
+    return settings.status().exitCode();
+  }
   Expected<Roster> roster = Roster::create(options.processes);
   if (!roster.ok()) {
     printError(roster.status().message());
@@ -234,7 +323,7 @@ int runRanks(const std::string &artifact, const RunOptions &options) {
     printError(std::string("cannot start mpirun: ") + strerror(errno));
     return 1;
   }
-  return Launch(child, std::move(*roster)).attend(signals);
+  return Launch(child, std::move(*roster), settings->limit).attend(signals);
 }
 
 } // namespace kiln

@@ -408,6 +408,23 @@ TEST_F(RanksTest, NameOneThatHangs) {
   }
 }
 
+// MPI waits for all without end while it starts.
+TEST_F(RanksTest, NameOneThatHangsBeforeTheStart) {
+  setenv("KILN_COLLECTIVE_TIMEOUT", "2", 1);
+  for (int stopped : {1, 0}) {
+    Child command = startLong("--no-run-folder", 2);
+    Clock::time_point end = Clock::now() + std::chrono::seconds(20);
+    while (!findRanks().contains(stopped) && Clock::now() < end)
+      std::this_thread::yield();
+    ASSERT_NO_FATAL_FAILURE(signalRank(stopped, SIGSTOP));
+    EXPECT_EQ(command.finish(), 7) << err();
+    EXPECT_THAT(findBlame(),
+                testing::ElementsAre("rank " + std::to_string(stopped)))
+        << err();
+    expectNobodyLeft();
+  }
+}
+
 TEST_F(RanksTest, NameAllThatHang) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "3", 1);
   Child command = startLong();
