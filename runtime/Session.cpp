@@ -57,14 +57,10 @@ static Status compareArtifacts(const Artifact &artifact, World &world) {
                    " devices in " + std::to_string(world.size()) +
                    " processes"},
       {"artifact", printDigest(hash.finish())}};
-  for (const auto &[name, fact] : facts) {
-    std::vector<std::string> all = world.gather(fact);
-    for (size_t rank = 0; rank < all.size(); ++rank)
-      if (all[rank] != all[0])
-        return Status(Code::inputRejected,
-                      "rank " + std::to_string(rank) + " has another " + name +
-                          " (" + all[rank] + ") than rank 0 (" + all[0] + ")");
-  }
+  for (const auto &[name, fact] : facts)
+    if (Status status = requireSame(&world, name, fact, Code::inputRejected);
+        !status.ok())
+      return status;
   return Status();
 }
 

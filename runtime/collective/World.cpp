@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -166,6 +167,30 @@ Status agree(World *world, const Status &status) {
       return Status(code, (rank ? rankName(rank) + ": " : "") +
                               all[rank].substr(all[rank].find(' ') + 1));
   return Status();
+}
+
+Status requireSame(World *world, const std::string &what,
+                   const std::string &given, Code code) {
+  if (!world)
+    return Status();
+  std::vector<std::string> all = world->gather(given);
+  std::map<std::string, std::vector<uint32_t>> ranks;
+  for (uint32_t rank = 0; rank < all.size(); ++rank)
+    ranks[all[rank]].push_back(rank);
+  if (ranks.size() == 1)
+    return Status();
+  const std::string *most = &all[0]; // Of equal numbers that with the first.
+  for (const std::string &each : all)
+    if (ranks[each].size() > ranks[*most].size())
+      most = &each;
+  std::string text;
+  for (const auto &[each, those] : ranks)
+    if (each != *most)
+      text += (text.empty() ? "" : ", ") + nameRanks(those) +
+              (those.size() == 1 ? " has" : " have") + " another " + what +
+              " (" + each + ")";
+  return Status(code,
+                text + " than " + nameRanks(ranks[*most]) + " (" + *most + ")");
 }
 
 } // namespace kiln

@@ -53,6 +53,11 @@ private:
 /// what is given if there is no world. Collective.
 Status agree(World *world, const Status &status);
 
+/// Fails if processes were given different things, on all of them, and names
+/// those that differ from most. `what` is a noun. Collective.
+Status requireSame(World *world, const std::string &what,
+                   const std::string &given, Code code);
+
 /// The library that knows MPI: where it is, or empty if it was not built; and
 /// its one function, which returns null and an error, or the transport.
 std::string findMpiLibrary();

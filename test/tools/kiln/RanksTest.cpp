@@ -89,12 +89,14 @@ protected:
 
   int run(const std::string &command) { return start(command).finish(); }
 
-  /// Two processes with arguments of their own.
-  int runTwo(const std::string &first, const std::string &second) {
+  /// Two processes with arguments of their own, or more of the second kind.
+  int runTwo(const std::string &first, const std::string &second,
+             int others = 1) {
     std::string root = geteuid() == 0 ? "--allow-run-as-root " : "";
-    std::string one = "-n 1 " KILN_COMMAND " run --no-run-folder ";
-    return run("mpirun -q --oversubscribe --bind-to none " + root + one +
-               first + " : " + one + second);
+    std::string kiln = " " KILN_COMMAND " run --no-run-folder ";
+    return run("mpirun -q --oversubscribe --bind-to none " + root + "-n 1" +
+               kiln + first + " : -n " + std::to_string(others) + kiln +
+               second);
   }
 
   std::string err() { return readFile(folder / "err"); }
@@ -285,6 +287,10 @@ TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
   write("sample-other", other);
   EXPECT_EQ(runTwo("sample", "sample-other"), 4);
   EXPECT_THAT(err(), HasSubstr("rank 1 has another artifact"));
+  // Who is alone with it is named, not who is compared with the first.
+  EXPECT_EQ(runTwo("sample-other", "sample", 3), 4);
+  EXPECT_THAT(err(), AllOf(HasSubstr("rank 0 has another artifact"),
+                           HasSubstr("than ranks 1, 2 and 3 (")));
 }
 
 // Whatever keeps one from starting, the others do not wait for it, and its
