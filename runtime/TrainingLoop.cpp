@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <tuple>
 #include <unistd.h>
 
 namespace kiln {
@@ -91,7 +92,8 @@ Status TrainingLoop::prepare() {
   for (Status (TrainingLoop::*part)() :
        {&TrainingLoop::findOutputs, &TrainingLoop::openData,
         &TrainingLoop::countSteps, &TrainingLoop::openEvaluation,
-        &TrainingLoop::beginRun, &TrainingLoop::openLosses})
+        &TrainingLoop::compareRuns, &TrainingLoop::beginRun,
+        &TrainingLoop::openLosses})
     if (Status status = session_.agree((this->*part)()); !status.ok())
       return status;
   return Status();
@@ -178,6 +180,26 @@ Status TrainingLoop::openEvaluation() {
   if (!evaluator.ok())
     return evaluator.status();
   evaluator_ = std::move(*evaluator);
+  return Status();
+}
+
+/// What the artifact does not say: processes that take another course would
+/// wait for each other. In this order: what is different because of something
+/// else comes after it.
+Status TrainingLoop::compareRuns() {
+  const std::tuple<const char *, std::string, Code> facts[] = {
+      {"number of samples", std::to_string(dataset_ ? dataset_->samples() : 0),
+       Code::inputRejected},
+      {"number of samples held out",
+       std::to_string(evaluator_ ? evaluator_->samples() : 0),
+       Code::inputRejected},
+      {"seed", std::to_string(seed()), Code::usage},
+      {"--steps", std::to_string(lastStep_), Code::usage},
+      {"--resume", options_.resume, Code::usage}};
+  for (const auto &[name, fact, code] : facts)
+    if (Status status = requireSame(session_.world(), name, fact, code);
+        !status.ok())
+      return status;
   return Status();
 }
 

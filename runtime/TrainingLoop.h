@@ -35,6 +35,7 @@ private:
   Status countSteps();
   uint64_t seed() const;
   Status openEvaluation();
+  Status compareRuns();
   Status beginRun();
   Status openLosses();
   bool isStopped();

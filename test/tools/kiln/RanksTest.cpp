@@ -293,6 +293,16 @@ TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
                            HasSubstr("than ranks 1, 2 and 3 (")));
 }
 
+// Those that go on would wait for those that have ended.
+TEST_F(RanksTest, RefuseAnotherCourse) {
+  setenv("KILN_COLLECTIVE_TIMEOUT", "20", 1);
+  EXPECT_EQ(runTwo("sample --steps 2", "sample --steps 5", 3), 2);
+  EXPECT_THAT(err(), HasSubstr("rank 0 has another --steps (2) than ranks 1, "
+                               "2 and 3 (5)"));
+  EXPECT_EQ(runTwo("sample", "sample --resume none"), 2);
+  EXPECT_THAT(err(), HasSubstr("rank 1 has another --resume (none)"));
+}
+
 // Whatever keeps one from starting, the others do not wait for it, and its
 // reason is told.
 TEST_F(RanksTest, NameOneThatCannotStart) {
