@@ -166,7 +166,7 @@ class Launch {
 public:
   Launch(pid_t mpirun, Roster roster, std::chrono::seconds limit)
       : mpirun_(mpirun), roster_(std::move(roster)), limit_(limit),
-        patience_(limit), mpirunProcess_(mpirun) {}
+        patience_(limit), mpirunProcess_(mpirun), ranks_(roster_.ranks()) {}
   Launch(const Launch &) = delete;
 
   /// Returns the exit code.
@@ -175,18 +175,39 @@ public:
       pid_t ended = waitpid(mpirun_, &status_, WNOHANG);
       if (ended == mpirun_ || (ended < 0 && errno != EINTR))
         return describeEnd();
+      openRanks();
       if (int signal = StopSignals::take())
         stop(signal);
       if (!killing_)
         watchWaiting();
       if (killing_ && Clock::now() > *killing_)
         kill(mpirun_, SIGKILL); // Its ranks go with it.
-      pollfd file{mpirunProcess_.file(), POLLIN, 0};
-      signals.wait({&file, 1});
+      awaitEnds(signals);
     }
   }
 
 private:
+  void openRanks() {
+    for (uint32_t rank = 0; rank < roster_.ranks(); ++rank)
+      if (pid_t number = roster_.process(rank);
+          number > 0 && !ranks_[rank].isOpen())
+        ranks_[rank] = Process(number);
+  }
+
+  /// Notes who ends first without having left: mpirun ends the others then.
+  void awaitEnds(const StopSignals &signals) {
+    files_.assign({{mpirunProcess_.file(), POLLIN, 0}});
+    // Once one is known the rest, which can be read for ever, do not matter.
+    for (uint32_t rank = 0; !lost_ && rank < roster_.ranks(); ++rank)
+      files_.push_back(
+          {roster_.stage(rank) == Stage::left ? -1 : ranks_[rank].file(),
+           POLLIN, 0});
+    signals.wait(files_);
+    for (uint32_t rank = 0; !lost_ && rank < roster_.ranks(); ++rank)
+      if (files_[rank + 1].revents && roster_.stage(rank) != Stage::left)
+        lost_ = rank;
+  }
+
   /// As in one process: the first signal stops training after the step; before
   /// that there is nothing to save, and the second is for who cannot wait.
   void stop(int signal) {
@@ -278,8 +299,13 @@ private:
     }
     if (code <= 128)
       return code;
-    printError("a rank was lost: it ended with " + describeSignal(code - 128) +
-               "; the others were stopped");
+    if (WIFSIGNALED(status_))
+      printError("mpirun was lost: it ended with " +
+                 describeSignal(code - 128) + ", and all ranks with it");
+    else
+      printError("a rank was lost: " + (lost_ ? rankName(*lost_) : "it") +
+                 " ended with " + describeSignal(code - 128) +
+                 "; the others were stopped");
     return static_cast<int>(Code::rankLost);
   }
 
@@ -290,6 +316,9 @@ private:
   uint64_t progress_ = 0; // Of all ranks together.
   bool isTimedOut_ = false;
   Process mpirunProcess_;
+  std::vector<Process> ranks_;
+  std::vector<pollfd> files_;
+  std::optional<uint32_t> lost_;
   int status_ = 0;
   int stoppedBy_ = 0;
   bool isTraining_ = false;                  // When it was stopped.

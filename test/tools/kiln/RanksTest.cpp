@@ -400,9 +400,28 @@ TEST_F(RanksTest, AreAllStoppedWhenOneIsLost) {
     Clock::time_point begin = Clock::now();
     EXPECT_EQ(command.finish(), 6) << err();
     EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
-    EXPECT_THAT(err(), HasSubstr("a rank was lost"));
+    EXPECT_THAT(err(),
+                HasSubstr("a rank was lost: rank " + std::to_string(round % 4) +
+                          " ended with signal 9 (SIGKILL)"));
     expectNobodyLeft();
   }
+}
+
+TEST_F(RanksTest, EndWithMpirun) {
+  Child command = startLong("--no-run-folder", 2);
+  ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+  pid_t rank = 0, mpirun = 0;
+  ASSERT_NO_FATAL_FAILURE(findRank(0, rank));
+  // The process, its name in parentheses, its state, its parent.
+  std::ifstream("/proc/" + std::to_string(rank) + "/stat")
+          .ignore(4096, ')')
+          .ignore(3) >>
+      mpirun;
+  ASSERT_GT(mpirun, 1);
+  kill(mpirun, SIGKILL);
+  EXPECT_EQ(command.finish(), 6) << err();
+  EXPECT_THAT(err(), HasSubstr("mpirun was lost: it ended with signal 9"));
+  expectNobodyLeft();
 }
 
 // Those that wait for one that hangs wait for each other too: whoever loses
