@@ -363,4 +363,20 @@ int64_t MaxPoolGradOp::getPointwise() {
 int64_t MaxPoolOp::getFlops() { return 0; }
 int64_t MaxPoolGradOp::getFlops() { return 0; }
 
+std::string ConvolutionOp::getFactors() { return "bHWi,oiPQ->bYXo"; }
+
+std::string ConvolutionGradInputOp::getFactors() { return "bYXo,oiPQ->bHWi"; }
+
+std::string ConvolutionGradWeightOp::getFactors() { return "bHWi,bYXo->oiPQ"; }
+
+std::string MaxPoolOp::getFactors() { return "bHWc->bYXc"; }
+
+std::string MaxPoolGradOp::getFactors() { return "bHWc,bYXc,bYXc->bHWc"; }
+
+OperandGroups ConvolutionOp::getLinearGroups() { return {{0}, {1}}; }
+
+OperandGroups ConvolutionGradInputOp::getLinearGroups() { return {{0}, {1}}; }
+
+OperandGroups ConvolutionGradWeightOp::getLinearGroups() { return {{0}, {1}}; }
+
 } // namespace kiln

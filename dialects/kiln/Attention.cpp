@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Attention: its definition, gradient and cost.
+#include "dialects/kiln/Answers.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+static LogicalResult verifyAttention(Operation *op, RankedTensorType packed,
+                                     Type result, Type lse, Value lengths) {
+  if (packed.getRank() != 5 || packed.getDimSize(2) != 3)
+    return op->emitOpError("needs queries, keys and values as [batch, "
+                           "sequence, 3, heads, width], found ")
+           << packed;
+  ArrayRef<int64_t> shape = packed.getShape();
+  auto wanted = RankedTensorType::get({shape[0], shape[1], shape[3], shape[4]},
+                                      packed.getElementType());
+  auto wantedLse = RankedTensorType::get({shape[0], shape[3], shape[1]},
+                                         packed.getElementType());
+  if (result != wanted || lse != wantedLse)
+    return op->emitOpError("must have results ")
+           << wanted << " and " << wantedLse << ", found " << result << " and "
+           << lse;
+  if (lengths && cast<RankedTensorType>(lengths.getType()) !=
+                     RankedTensorType::get(
+                         shape[0], IntegerType::get(op->getContext(), 32)))
+    return op->emitOpError("needs one i32 length per sample of ")
+           << packed << ", found " << lengths.getType();
+  return success();
+}
+
+LogicalResult AttentionOp::verify() {
+  return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
+                         getResult().getType(), getLse().getType(),
+                         getLengths());
+}
+
+bool AttentionOp::hasJointForm() { return true; }
+
+namespace {
+struct Heads {
+  Value queries, keys, values;
+};
+} // namespace
+
+static Heads unpack(Composer &c, Value packed) {
+  ArrayRef<int64_t> shape = tensorType(packed).getShape();
+  auto part = [&](int64_t index) {
+    return c.reshape(c.slice(packed, 2, index, 1),
+                     {shape[0], shape[1], shape[3], shape[4]});
+  };
+  return {part(0), part(1), part(2)};
+}
+
+static Value buildScores(Composer &c, const Heads &heads, double scale,
+                         bool isCausal, Value lengths) {
+  Value scores =
+      c.mul(c.contract("bshd,bthd->bhst", heads.queries, heads.keys), scale);
+  return c.maskScores(scores, isCausal, lengths);
+}
+
+Values AttentionOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  Heads heads = unpack(c, getPacked());
+  Value scores = buildScores(c, heads, getScale().convertToDouble(),
+                             getCausal(), getLengths());
+  Value greatest = c.maxRows(scores);
+  Value e = c.exp(c.sub(scores, c.spreadRows(greatest, scores)));
+  Value sum = c.sumRows(e);
+  Value weights = c.div(e, c.spreadRows(sum, e));
+  return {c.contract("bhst,bthd->bshd", weights, heads.values),
+          c.add(greatest, c.log(sum))};
+}
+
+// Query-key pairs of all heads. A causal row s sees s + 1 keys.
+static int64_t countPairs(RankedTensorType packed, bool isCausal) {
+  ArrayRef<int64_t> shape = packed.getShape();
+  int64_t sequence = shape[1];
+  int64_t pairs =
+      isCausal ? sequence * (sequence + 1) / 2 : sequence * sequence;
+  return shape[0] * shape[3] * pairs;
+}
+
+// Two products (scores and result), a multiplication and an addition each.
+int64_t AttentionOp::getFlops() {
+  auto packed = tensorType(getPacked());
+  return 4 * packed.getShape().back() * countPairs(packed, getCausal());
+}
+
+// Scale, subtract, exponential, sum and divide for every pair.
+int64_t AttentionOp::getPointwise() {
+  return 5 * countPairs(tensorType(getPacked()), getCausal());
+}
+
+Values AttentionOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  if (!grads[0] || grads[1])
+    return {}; // The log-sum-exp is kept for the gradient only.
+  Values result = {AttentionGradOp::create(
+      builder, getLoc(), getPacked().getType(), getPacked(), getResult(),
+      getLse(), grads[0], getLengths(), getScaleAttr(), getCausalAttr())};
+  if (getLengths())
+    result.push_back(Value());
+  return result;
+}
+
+std::string AttentionOp::getFactors() {
+  return getLengths() ? "bSPhD,b->bShD,bhS" : "bSPhD->bShD,bhS";
+}
+
+LogicalResult AttentionGradOp::verify() {
+  if (getDpacked().getType() != getPacked().getType() ||
+      getGrad().getType() != getResult().getType())
+    return emitOpError(
+               "must have gradients of the types of packed and result, found ")
+           << getDpacked().getType() << " and " << getGrad().getType();
+  return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
+                         getResult().getType(), getLse().getType(),
+                         getLengths());
+}
+
+bool AttentionGradOp::hasJointForm() { return true; }
+
+// With P = exp(scores - lse): dV = P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO
+// O)), dQ = dS K scale, dK = dS^T Q scale.
+Values AttentionGradOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  Heads heads = unpack(c, getPacked());
+  double scale = getScale().convertToDouble();
+  Value scores = buildScores(c, heads, scale, getCausal(), getLengths());
+  Value weights = c.exp(c.sub(scores, c.spreadRows(getLse(), scores)));
+  Value dValues = c.contract("bhst,bshd->bthd", weights, getGrad());
+  Value dWeights = c.contract("bshd,bthd->bhst", getGrad(), heads.values);
+  Value delta = c.contract("bshd,bshd->bhs", getGrad(), getResult());
+  Value dScores = c.mul(
+      c.mul(weights, c.sub(dWeights, c.spreadRows(delta, dWeights))), scale);
+  Value dQueries = c.contract("bhst,bthd->bshd", dScores, heads.keys);
+  Value dKeys = c.contract("bhst,bshd->bthd", dScores, heads.queries);
+  SmallVector<Value> parts;
+  ArrayRef<int64_t> shape = tensorType(getPacked()).getShape();
+  for (Value part : {dQueries, dKeys, dValues})
+    parts.push_back(
+        c.reshape(part, {shape[0], shape[1], 1, shape[3], shape[4]}));
+  return {c.concatenate(parts, 2)};
+}
+
+// Five products: scores again, dV, dP, dQ and dK.
+int64_t AttentionGradOp::getFlops() {
+  auto packed = tensorType(getPacked());
+  return 10 * packed.getShape().back() * countPairs(packed, getCausal());
+}
+
+int64_t AttentionGradOp::getPointwise() {
+  return 5 * countPairs(tensorType(getPacked()), getCausal());
+}
+
+std::string AttentionGradOp::getFactors() {
+  return getLengths() ? "bSPhD,bShD,bhS,bShD,b->bSPhD"
+                      : "bSPhD,bShD,bhS,bShD->bSPhD";
+}
+
+} // namespace kiln

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Rows of a table by their numbers.
+#include "dialects/kiln/Answers.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+static LogicalResult verifyRows(Operation *op, RankedTensorType ids,
+                                RankedTensorType rows, RankedTensorType table) {
+  SmallVector<int64_t> wanted(ids.getShape());
+  if (table.getRank() != 2)
+    return op->emitOpError("needs a table of rank 2, found ") << table;
+  wanted.push_back(table.getDimSize(1));
+  if (rows != RankedTensorType::get(wanted, table.getElementType()))
+    return op->emitOpError("relates ids ")
+           << ids << " and table " << table << " to rows " << rows;
+  return success();
+}
+
+LogicalResult EmbeddingOp::verify() {
+  return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
+                    cast<RankedTensorType>(getType()),
+                    cast<RankedTensorType>(getTable().getType()));
+}
+
+// y = table[ids]
+Values EmbeddingOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  Values result(getNumOperands());
+  result[0] = EmbeddingGradOp::create(builder, getLoc(), getTable().getType(),
+                                      getIds(), grads[0], getFirst());
+  return result;
+}
+
+std::string EmbeddingOp::getFactors() {
+  std::string ids = letters(getIds());
+  return "vk," + ids + (getFirst() ? "," : "") + "->" + ids + "k";
+}
+
+LogicalResult EmbeddingGradOp::verify() {
+  return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
+                    cast<RankedTensorType>(getGrad().getType()),
+                    cast<RankedTensorType>(getType()));
+}
+
+std::string EmbeddingGradOp::getFactors() {
+  std::string ids = letters(getIds());
+  return ids + "," + ids + "k" + (getFirst() ? "," : "") + "->vk";
+}
+
+OperandGroups EmbeddingGradOp::getLinearGroups() { return {{1}}; }
+
+} // namespace kiln

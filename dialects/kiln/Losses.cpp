@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Softmax and what is measured by it.
+#include "dialects/kiln/Answers.h"
+
+#include "mlir/IR/PatternMatch.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+Values SoftmaxOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  Value x = getOperand();
+  Value e = c.exp(c.sub(x, c.spreadRows(c.maxRows(x), x)));
+  return {c.div(e, c.spreadRows(c.sumRows(e), x))};
+}
+
+// y = softmax x, so dx = y (g - sum(g y))
+Values SoftmaxOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  Composer c(builder, getLoc());
+  Value y = getResult(), g = grads[0];
+  return {c.mul(y, c.sub(g, c.spreadRows(c.sumRows(c.mul(g, y)), y)))};
+}
+
+std::string SoftmaxOp::getFactors() {
+  std::string rows = rowsOf(getOperand());
+  return rows + "X->" + rows + "X";
+}
+
+static LogicalResult verifyLabels(Operation *op, RankedTensorType rows,
+                                  RankedTensorType labels) {
+  if (rows.getRank() < 1 || rows.getShape().drop_back() != labels.getShape())
+    return op->emitOpError("has rows ")
+           << rows << " and labels " << labels
+           << "; labels need the shape of the rows without the last dimension";
+  return success();
+}
+
+LogicalResult SoftmaxCrossEntropyOp::verify() {
+  if (cast<RankedTensorType>(getType()).getRank() != 0)
+    return emitOpError("makes a scalar, but its type is ") << getType();
+  if (failed(verifySameElements(*this, getLogits().getType(), getType())))
+    return failure();
+  return verifyLabels(*this, cast<RankedTensorType>(getLogits().getType()),
+                      cast<RankedTensorType>(getLabels().getType()));
+}
+
+static Value oneHot(Composer &c, Value labels, Value like) {
+  return c.convert(c.isLabel(labels, like), tensorType(like).getElementType());
+}
+
+// A row without a label has no part in the loss: `hot` sums to 0 there, else 1.
+Values SoftmaxCrossEntropyOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  Value x = getLogits();
+  Value shifted = c.sub(x, c.spreadRows(c.maxRows(x), x));
+  Value lse = c.log(c.sumRows(c.exp(shifted)));
+  Value hot = oneHot(c, getLabels(), x);
+  Value picked = c.sumRows(c.mul(shifted, hot));
+  return {c.sumAll(c.sub(c.mul(lse, c.sumRows(hot)), picked))};
+}
+
+// total = sum of -log softmax(x)[label], so dx = g (softmax(x) - onehot(label))
+// in rows that have a label.
+Values SoftmaxCrossEntropyOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  Composer c(builder, getLoc());
+  Value x = getLogits();
+  Value softmax = SoftmaxOp::create(builder, getLoc(), x);
+  Value classes = c.spreadColumns(c.iota(tensorType(x).getShape().back()), x);
+  Value labels = c.convert(getLabels(), builder.getI32Type());
+  Value isLabel = c.compare(Predicate::eq, c.spreadRows(labels, x), classes);
+  Value hot = c.convert(isLabel, tensorType(x).getElementType());
+  Value hasLabel = c.spreadRows(c.sumRows(hot), x);
+  Value difference = c.sub(c.mul(softmax, hasLabel), hot);
+  return {c.mul(difference, c.spread(grads[0], x)), Value()};
+}
+
+std::string SoftmaxCrossEntropyOp::getFactors() {
+  std::string rows = rowsOf(getLogits());
+  return rows + "X," + rows + "->";
+}
+
+LogicalResult HeadLossOp::verify() {
+  auto x = cast<RankedTensorType>(getX().getType());
+  auto weight = cast<RankedTensorType>(getWeight().getType());
+  if (weight.getRank() != 2 || x.getRank() < 1 ||
+      weight.getDimSize(1) != x.getShape().back())
+    return emitOpError("contracts rows of ") << x << " with rows of " << weight;
+  bool areValues = !hasGradients() || llvm::equal(getGradients().getTypes(),
+                                                  ArrayRef<Type>{x, weight});
+  if (!areValues || getTotal().getType() != getCorrect().getType() ||
+      cast<RankedTensorType>(getTotal().getType()).getRank() != 0)
+    return emitOpError("must have two scalars as results, and perhaps "
+                       "gradients of the types of x and weight");
+  if (failed(verifySameElements(*this, x, weight)) ||
+      failed(verifySameElements(*this, x, getTotal().getType())))
+    return failure();
+  return verifyLabels(*this, x, cast<RankedTensorType>(getLabels().getType()));
+}
+
+LogicalResult HeadLossOp::canonicalize(HeadLossOp op,
+                                       PatternRewriter &rewriter) {
+  bool isRead = llvm::any_of(op.getGradients(),
+                             [](Value grad) { return !grad.use_empty(); });
+  if (!op.hasGradients() || isRead)
+    return failure();
+  Type scalar = op.getTotal().getType();
+  auto smaller =
+      HeadLossOp::create(rewriter, op.getLoc(), scalar, scalar, TypeRange(),
+                         op.getX(), op.getWeight(), op.getLabels());
+  rewriter.replaceAllUsesWith(op.getTotal(), smaller.getTotal());
+  rewriter.replaceAllUsesWith(op.getCorrect(), smaller.getCorrect());
+  rewriter.eraseOp(op);
+  return success();
+}
+
+Values HeadLossOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  Value x = getX();
+  int64_t rank = tensorType(x).getRank();
+  std::string rows = indexLetters(rank - 1);
+  std::string logitsEquation = rows + "x,vx->" + rows + "v";
+  Value logits = c.contract(logitsEquation, x, getWeight());
+  Value shifted = c.sub(logits, c.spreadRows(c.maxRows(logits), logits));
+  Value e = c.exp(shifted);
+  Value sum = c.sumRows(e);
+  Value hot = oneHot(c, getLabels(), logits);
+  Value hasLabel = c.sumRows(hot);
+  Value total = c.sumAll(
+      c.sub(c.mul(c.log(sum), hasLabel), c.sumRows(c.mul(shifted, hot))));
+  // Training does not ask; whoever cuts the parts over devices need not know.
+  Value correct = getCorrect().use_empty()
+                      ? c.constant(0, tensorType(x).getElementType())
+                      : c.countCorrect(logits, getLabels());
+  if (!hasGradients())
+    return {total, correct};
+  Value dlogits = c.sub(c.mul(e, c.spreadRows(c.div(hasLabel, sum), e)), hot);
+  return {total, correct,
+          c.contract(rows + "v,vx->" + rows + "x", dlogits, getWeight()),
+          c.contract(rows + "v," + rows + "x->vx", dlogits, x)};
+}
+
+bool HeadLossOp::hasJointForm() { return true; }
+
+// Logits, and dx and dw.
+int64_t HeadLossOp::getFlops() {
+  auto weight = tensorType(getWeight());
+  int64_t tokens = tensorType(getLabels()).getNumElements();
+  return (hasGradients() ? 3 : 1) * 2 * tokens * weight.getNumElements();
+}
+
+int64_t HeadLossOp::getPointwise() {
+  return 5 * tensorType(getLabels()).getNumElements() *
+         tensorType(getWeight()).getDimSize(0);
+}
+
+// The op has made the gradients of its total already.
+Values HeadLossOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  Composer c(builder, getLoc());
+  bool isOfTotal = grads[0] && llvm::none_of(grads.drop_front(), [](Value g) {
+                     return bool(g); // Counts and gradients have none.
+                   });
+  if (!isOfTotal || !hasGradients())
+    return {};
+  Value dx = getGradients()[0], dw = getGradients()[1];
+  return {c.mul(dx, c.spread(grads[0], dx)), c.mul(dw, c.spread(grads[0], dw)),
+          Value()};
+}
+
+std::string HeadLossOp::getFactors() {
+  std::string rows = rowsOf(getX());
+  std::string scalars = rows + "X,VX," + rows + "->,";
+  return hasGradients() ? scalars + "," + rows + "X,VX" : scalars;
+}
+
+} // namespace kiln

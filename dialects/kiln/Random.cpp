@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Random numbers that do not depend on how the batch is cut, and what
+// falls out by them.
+#include "dialects/kiln/Answers.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/IR/TypeUtilities.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+SmallVector<AffineMap> RandomOp::getLoopMaps() {
+  MLIRContext *context = getContext();
+  AffineExpr sample = getAffineDimExpr(0, context),
+             element = getAffineDimExpr(1, context);
+  return {AffineMap::get(2, 0, sample), AffineMap::get(2, 0, element),
+          AffineMap::get(2, 0, context),
+          AffineMap::get(2, 0, {sample, element}, context)};
+}
+
+// Philox4x32-10 of Salmon et al. (2011), as in runtime/random, on the counter
+// (element, sample, step, high half of the seed).
+Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
+  Type word = typeLike(x[0], builder.getI32Type()),
+       wide = typeLike(x[0], builder.getI64Type());
+  auto constant = [&](Type type, int64_t value) {
+    return buildInteger(builder, loc, type, value);
+  };
+  auto exclusive = [&](Value a, Value b) -> Value {
+    return arith::XOrIOp::create(builder, loc, a, b);
+  };
+  auto multiply = [&](Value a, uint32_t factor) {
+    Value product = arith::MulIOp::create(
+        builder, loc, arith::ExtUIOp::create(builder, loc, wide, a),
+        constant(wide, factor));
+    Value high =
+        arith::ShRUIOp::create(builder, loc, product, constant(wide, 32));
+    return std::pair<Value, Value>(
+        arith::TruncIOp::create(builder, loc, word, high),
+        arith::TruncIOp::create(builder, loc, word, product));
+  };
+  uint32_t key[2] = {uint32_t(getSeed()), uint32_t(getStream())};
+  Value counter[4] = {x[1], x[0], x[2],
+                      constant(word, int32_t(uint64_t(getSeed()) >> 32))};
+  for (int round = 0; round < 10; ++round) {
+    auto [firstHigh, firstLow] = multiply(counter[0], 0xD2511F53);
+    auto [secondHigh, secondLow] = multiply(counter[2], 0xCD9E8D57);
+    Value next[4] = {exclusive(exclusive(secondHigh, counter[1]),
+                               constant(word, int32_t(key[0]))),
+                     secondLow,
+                     exclusive(exclusive(firstHigh, counter[3]),
+                               constant(word, int32_t(key[1]))),
+                     firstLow};
+    std::copy(next, next + 4, counter);
+    key[0] += 0x9E3779B9;
+    key[1] += 0xBB67AE85;
+  }
+  Value bits =
+      arith::ShRUIOp::create(builder, loc, counter[0], constant(word, 8));
+  Type real = typeLike(x[0], getElementTypeOrSelf(getType()));
+  Value number = arith::UIToFPOp::create(builder, loc, real, bits);
+  Attribute unit =
+      builder.getFloatAttr(getElementTypeOrSelf(getType()), 0x1p-24);
+  if (auto vector = dyn_cast<VectorType>(real))
+    unit = DenseElementsAttr::get(vector, unit);
+  return arith::MulFOp::create(
+      builder, loc, number,
+      arith::ConstantOp::create(builder, loc, cast<TypedAttr>(unit)));
+}
+
+LogicalResult DropoutOp::verify() {
+  auto type = cast<RankedTensorType>(getOperand().getType());
+  auto samples = cast<RankedTensorType>(getSamples().getType());
+  if (type.getRank() < 1 || samples.getRank() != 1 ||
+      samples.getDimSize(0) != type.getDimSize(0))
+    return emitOpError("needs one number per sample of ")
+           << type << ", found " << samples;
+  if (getElements() &&
+      cast<RankedTensorType>(getElements().getType()).getShape() !=
+          type.getShape().drop_front())
+    return emitOpError("needs one number per element of a sample of ")
+           << type << ", found " << getElements().getType();
+  double rate = getRate().convertToDouble();
+  if (!(rate >= 0 && rate < 1))
+    return emitOpError("has rate ") << rate << "; wanted at least 0, below 1";
+  return success();
+}
+
+// Elements are numbered within their sample, so that neither the batch nor its
+// cuts matter.
+Values DropoutOp::decompose(OpBuilder &builder) {
+  Composer c(builder, getLoc());
+  RankedTensorType type = tensorType(getOperand());
+  int64_t batch = type.getDimSize(0), size = type.getNumElements() / batch;
+  Value x = c.reshape(getOperand(), {batch, size});
+  double rate = getRate().convertToDouble();
+  Value step = c.convert(getStep(), builder.getI32Type());
+  Value elements =
+      getElements() ? c.reshape(getElements(), {size}) : c.iota(size);
+  Value number =
+      RandomOp::create(builder, getLoc(), x.getType(), getSamples(), elements,
+                       step, getSeedAttr(), getStreamAttr());
+  Value kept = c.select(c.compare(Predicate::ge, number, rate),
+                        c.mul(x, 1 / (1 - rate)), c.fill(0, x));
+  return {c.reshape(kept, type.getShape())};
+}
+
+// Linear in its operand: the same elements fall out of the gradient.
+Values DropoutOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  Values result(getNumOperands());
+  result[0] = DropoutOp::create(builder, getLoc(), getType(), grads[0],
+                                getSamples(), getStep(), getElements(),
+                                getRateAttr(), getSeedAttr(), getStreamAttr());
+  return result;
+}
+
+std::string DropoutOp::getFactors() {
+  std::string all = letters(getOperand());
+  return all + "," + all.substr(0, 1) + "," +
+         (getElements() ? "," + all.substr(1) : "") + "->" + all;
+}
+
+} // namespace kiln
