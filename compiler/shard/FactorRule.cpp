@@ -26,7 +26,6 @@ static FactorRule fromEquation(Factored op) {
   FactorRule rule;
   rule.reduction = Reduction::sum;
   std::string equation = op.getFactors();
-  std::string known; // Letters in the order in which factors were numbered.
   auto read = [&](StringRef lists, unsigned count,
                   SmallVector<FactorRule::Dims> &into) {
     if (count == 0)
@@ -36,10 +35,10 @@ static FactorRule fromEquation(Factored op) {
     for (StringRef part : parts) {
       FactorRule::Dims dims;
       for (char letter : part) {
-        size_t factor = known.find(letter);
+        size_t factor = rule.letters.find(letter);
         if (factor == std::string::npos) {
-          factor = known.size();
-          known += letter;
+          factor = rule.letters.size();
+          rule.letters += letter;
           rule.mustBeWhole.push_back(llvm::isUpper(letter));
         }
         dims.push_back(factor);

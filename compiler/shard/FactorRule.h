@@ -12,6 +12,7 @@ struct FactorRule {
   using Dims = llvm::SmallVector<unsigned>; // The factor of each dimension.
   llvm::SmallVector<Dims> operands, results;
   llvm::SmallVector<bool> mustBeWhole;   // By factor.
+  std::string letters;                   // By factor, if an equation gave them.
   Reduction reduction = Reduction::none; // Over factors that a result lacks.
 
   /// None for ops that neither interface describes.

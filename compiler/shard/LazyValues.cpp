@@ -40,15 +40,22 @@ Sharding Partitioner::inferLazy(Operation *op) {
   return sharding;
 }
 
+// The number, in the whole, of the first that a device has of a dimension's
+// first block.
+Value Partitioner::numberFirst(int64_t size, const Cut &cut, Location loc) {
+  return Composer(builder, loc)
+      .mul(resharder.coordinate(cut.axes, loc),
+           double(cut.localUnits(size, mesh) * cut.unit));
+}
+
 // The numbers, in the whole, of what a device has of a dimension.
 Value Partitioner::numberElements(int64_t size, const Cut &cut, Location loc) {
   Composer c(builder, loc);
   if (cut.isWhole())
     return c.iota(size);
-  int64_t units = cut.localUnits(size, mesh), run = units * cut.unit;
-  Value first = c.mul(resharder.coordinate(cut.axes, loc), double(run));
+  int64_t run = cut.localUnits(size, mesh) * cut.unit;
   Value numbers = c.iota(run);
-  numbers = c.add(numbers, c.spread(first, numbers));
+  numbers = c.add(numbers, c.spread(numberFirst(size, cut, loc), numbers));
   if (cut.blocks == 1)
     return numbers;
   auto box = RankedTensorType::get({cut.blocks, run}, builder.getI32Type());
@@ -56,28 +63,6 @@ Value Partitioner::numberElements(int64_t size, const Cut &cut, Location loc) {
   Value all = c.add(c.broadcast("r->br", numbers, box),
                     c.broadcast("b->br", block, box));
   return c.reshape(all, {cut.blocks * run});
-}
-
-// Elements of a sample in the order of the whole tensor.
-Value Partitioner::numberSampleElements(RankedTensorType whole,
-                                        const Sharding &sharding,
-                                        Location loc) {
-  Composer c(builder, loc);
-  RankedTensorType local = sharding.localBox(whole, mesh);
-  auto box = RankedTensorType::get(local.getShape().drop_front(),
-                                   builder.getI32Type());
-  std::string letters = indexLetters(box.getRank());
-  Value numbers;
-  int64_t stride = 1;
-  for (int64_t dim = whole.getRank() - 1; dim > 0; --dim) {
-    Value index =
-        numberElements(whole.getDimSize(dim), sharding.dims[dim], loc);
-    Value term = c.broadcast(letters.substr(dim - 1, 1) + "->" + letters,
-                             c.mul(index, double(stride)), box);
-    numbers = numbers ? c.add(numbers, term) : term;
-    stride *= whole.getDimSize(dim);
-  }
-  return numbers;
 }
 
 Value Partitioner::materialise(Operation *op, const Sharding &wanted) {

@@ -311,67 +311,17 @@ bool Partitioner::isCutWhereWhole(Operation *op, const FactorRule &rule) {
   return false;
 }
 
-// The head over chunks of the sequence, so that not all logits of a part of the
-// vocabulary exist at once.
-static SmallVector<Value> chunkHead(HeadLossOp op, int64_t chunks,
-                                    OpBuilder &builder) {
-  Composer c(builder, op.getLoc());
-  int64_t sequence = tensorType(op.getX()).getDimSize(1);
-  int64_t size = llvm::divideCeil(sequence, chunks);
-  Type scalar = op.getTotal().getType();
-  Value total, correct, dw;
-  auto add = [&](Value sum, Value part) {
-    return sum ? c.add(sum, part) : part;
-  };
-  SmallVector<Value> dx;
-  for (int64_t first = 0; first < sequence; first += size) {
-    int64_t length = std::min(size, sequence - first);
-    Value x = c.slice(op.getX(), 1, first, length);
-    if (dw) // Or the gradients of all chunks would wait for one sum.
-      x = DeferOp::create(builder, op.getLoc(), x, dw);
-    SmallVector<Type> gradients;
-    if (op.hasGradients())
-      gradients = {x.getType(), op.getWeight().getType()};
-    auto head = HeadLossOp::create(builder, op.getLoc(), scalar, scalar,
-                                   gradients, x, op.getWeight(),
-                                   c.slice(op.getLabels(), 1, first, length));
-    total = add(total, head.getTotal());
-    correct = add(correct, head.getCorrect());
-    if (!op.hasGradients())
-      continue;
-    dx.push_back(head.getGradients()[0]);
-    dw = add(dw, head.getGradients()[1]);
-  }
-  if (!op.hasGradients())
-    return {total, correct};
-  return {total, correct, c.concatenate(dx, 1), dw};
-}
-
 // Takes an op apart in the whole program and visits what it is made of.
 LogicalResult Partitioner::visitByParts(Operation *op) {
-  constexpr int64_t kChunkElements = 1 << 20; // Logits of a sample.
-  constexpr int64_t kMostChunks = 16;
-  OpBuilder parts(op);
-  Operation *before = op->getPrevNode();
-  SmallVector<Value> values;
-  auto head = dyn_cast<HeadLossOp>(op);
-  int64_t chunks = 1;
-  if (head && tensorType(head.getX()).getRank() == 3) {
-    int64_t sequence = tensorType(head.getX()).getDimSize(1);
-    Sharding weight = getSharding(head.getWeight());
-    int64_t rows = weight.dims[0].localSize(
-        tensorType(head.getWeight()).getDimSize(0), mesh);
-    chunks = std::min<int64_t>(
-        {kMostChunks, sequence,
-         int64_t(llvm::divideCeil(sequence * rows, kChunkElements))});
-  }
-  if (chunks > 1)
-    values = chunkHead(head, chunks, parts);
-  else
-    values = cast<Composite>(op).decompose(parts);
+  OpBuilder before(op);
+  Operation *last = op->getPrevNode();
+  SmallVector<RankedTensorType> parts;
+  for (Value operand : op->getOperands())
+    parts.push_back(getSharding(operand).localBox(tensorType(operand), mesh));
+  SmallVector<Value> values =
+      cast<Composite>(op).decomposeForParts(before, parts);
   SmallVector<Operation *> made;
-  for (Operation *each = before ? before->getNextNode()
-                                : &op->getBlock()->front();
+  for (Operation *each = last ? last->getNextNode() : &op->getBlock()->front();
        each != op; each = each->getNextNode())
     made.push_back(each);
   // What the op is wished to be its parts are, too.
@@ -397,10 +347,10 @@ LogicalResult Partitioner::visitByParts(Operation *op) {
 // or by what fits the reduction.
 static bool isMaskable(Operation *op) { return isa<Structured, Linear>(op); }
 
-// Rows of a table are told by the number of the first, so they lie together.
-static bool isNumbered(Operation *op, const FactorRule &rule, unsigned factor) {
-  return (isa<EmbeddingOp>(op) && rule.operands[0][0] == factor) ||
-         (isa<EmbeddingGradOp>(op) && rule.results[0][0] == factor);
+static bool isContiguous(Operation *op, const FactorRule &rule,
+                         unsigned factor) {
+  auto placed = dyn_cast<Placed>(op);
+  return placed && placed.getContiguousFactors().contains(rule.letters[factor]);
 }
 
 // Weights stay where they are; otherwise what is cut in a result is better than
@@ -413,7 +363,7 @@ std::optional<Partitioner::Choice> Partitioner::choose(Operation *op,
     bool isReduced = rule.isReduced(factor);
     if (rule.mustBeWhole[factor] ||
         (isReduced && cut.isPadded(size, mesh) && !isMaskable(op)) ||
-        (cut.blocks > 1 && isNumbered(op, rule, factor)))
+        (cut.blocks > 1 && isContiguous(op, rule, factor)))
       return;
     score += isReduced ? 0 : 100;
     for (auto [operand, dims] :
@@ -474,12 +424,11 @@ SmallVector<Value> Partitioner::cutOperands(Operation *op,
     wanted.partial = kept[index];
     locals.push_back(get(operand, wanted));
     RankedTensorType type = tensorType(operand);
-    // What is looked up or counted is not summed.
-    if (isa<EmbeddingOp>(op) || !isa<FloatType>(type.getElementType()))
-      continue;
+    if (!isa<FloatType>(type.getElementType()))
+      continue; // What is counted is not summed.
     for (auto [dim, cut] : llvm::enumerate(wanted.dims))
       if (cut.isPadded(type.getDimSize(dim), mesh) &&
-          rule.isReduced(dims[dim]) &&
+          rule.isReduced(dims[dim]) && !isContiguous(op, rule, dims[dim]) &&
           (isMax || !hasZeroPadding(operand, dim, cut)))
         locals.back() = resharder.maskPadding(locals.back(), dim,
                                               type.getDimSize(dim), cut, fill);
@@ -519,30 +468,50 @@ Partitioner::inferResults(Operation *op, const FactorRule &rule,
   return shardings;
 }
 
-// A table's rows, or the elements of a sample, are told by their numbers.
-void Partitioner::tellNumbers(Operation *op, Operation *copy,
-                              const FactorRule &rule,
-                              const std::optional<Choice> &choice,
-                              ArrayRef<Sharding> results) {
-  OpBuilder::InsertionGuard guard(builder);
-  builder.setInsertionPoint(copy);
-  auto addFirst = [&](auto op, Value table, const Cut &cut) {
-    if (cut.isWhole())
-      return;
-    Composer c(builder, op.getLoc());
-    int64_t rows = cut.localSize(tensorType(table).getDimSize(0), mesh);
-    op.getFirstMutable().assign(
-        c.mul(resharder.coordinate(cut.axes, op.getLoc()), double(rows)));
-  };
-  if (auto embedding = dyn_cast<EmbeddingOp>(copy))
-    addFirst(embedding, op->getOperand(0),
-             apply(choice, rule.operands[0]).dims[0]);
-  else if (auto gradient = dyn_cast<EmbeddingGradOp>(copy))
-    addFirst(gradient, op->getResult(0), results[0].dims[0]);
-  else if (auto dropout = dyn_cast<DropoutOp>(copy); dropout && choice)
-    dropout.getElementsMutable().assign(numberSampleElements(
-        tensorType(op->getResult(0)), results[0], op->getLoc()));
-}
+// A choice, seen by the letters of the op.
+class Partitioner::ChosenPlace : public PartPlace {
+public:
+  ChosenPlace(Partitioner &partitioner, Operation *op, const FactorRule &rule,
+              const std::optional<Choice> &choice)
+      : partitioner(partitioner), op(op), rule(rule), choice(choice) {}
+
+  bool isCut(char letter) override { return !getCut(letter).isWhole(); }
+
+  int64_t getSize(char letter) override {
+    unsigned factor = rule.letters.find(letter);
+    auto find = [&](ValueRange values,
+                    ArrayRef<FactorRule::Dims> all) -> std::optional<int64_t> {
+      for (auto [value, dims] : llvm::zip_equal(values, all))
+        if (auto dim = FactorRule::findDim(dims, factor))
+          return tensorType(value).getDimSize(*dim);
+      return std::nullopt;
+    };
+    if (auto size = find(op->getOperands(), rule.operands))
+      return *size;
+    return *find(op->getResults(), rule.results);
+  }
+
+  Value getFirst(char letter) override {
+    return partitioner.numberFirst(getSize(letter), getCut(letter),
+                                   op->getLoc());
+  }
+
+  Value getNumbers(char letter) override {
+    return partitioner.numberElements(getSize(letter), getCut(letter),
+                                      op->getLoc());
+  }
+
+private:
+  Cut getCut(char letter) {
+    return choice && rule.letters[choice->factor] == letter ? choice->cut
+                                                            : Cut();
+  }
+
+  Partitioner &partitioner;
+  Operation *op;
+  const FactorRule &rule;
+  const std::optional<Choice> &choice;
+};
 
 LogicalResult Partitioner::visitFactored(Operation *op,
                                          const FactorRule &rule) {
@@ -558,7 +527,10 @@ LogicalResult Partitioner::visitFactored(Operation *op,
   builder.setInsertionPoint(copy);
   copy->setOperands(cutOperands(op, rule, choice, kept));
   SmallVector<Sharding> shardings = inferResults(op, rule, choice, kept);
-  tellNumbers(op, copy, rule, choice, shardings);
+  if (auto placed = dyn_cast<Placed>(copy)) {
+    ChosenPlace place(*this, op, rule, choice);
+    placed.place(builder, place);
+  }
   builder.setInsertionPointAfter(copy);
   for (auto [whole, local, sharding] :
        llvm::zip_equal(op->getResults(), copy->getResults(), shardings)) {

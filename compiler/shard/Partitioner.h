@@ -66,6 +66,8 @@ private:
     Cut cut;
   };
 
+  class ChosenPlace;
+
   bool isUniform(mlir::Value whole);
   bool hasZeroPadding(mlir::Value whole, unsigned dimension, const Cut &cut);
   bool keepsZeroPadding(mlir::Operation *op);
@@ -73,10 +75,8 @@ private:
   bool isLazyOp(mlir::Operation *op);
   Sharding inferLazy(mlir::Operation *op);
   mlir::Value materialise(mlir::Operation *op, const Sharding &wanted);
+  mlir::Value numberFirst(int64_t size, const Cut &cut, mlir::Location loc);
   mlir::Value numberElements(int64_t size, const Cut &cut, mlir::Location loc);
-  mlir::Value numberSampleElements(mlir::RankedTensorType whole,
-                                   const Sharding &sharding,
-                                   mlir::Location loc);
 
   mlir::LogicalResult visitRead(ReadOp read);
   mlir::LogicalResult visitAssign(AssignOp assign);
@@ -95,9 +95,6 @@ private:
                                            const FactorRule &rule,
                                            const std::optional<Choice> &choice,
                                            llvm::ArrayRef<Axes> kept);
-  void tellNumbers(mlir::Operation *op, mlir::Operation *copy,
-                   const FactorRule &rule, const std::optional<Choice> &choice,
-                   llvm::ArrayRef<Sharding> results);
   mlir::LogicalResult dispatch(mlir::Operation *op);
   bool isCutWhereWhole(mlir::Operation *op, const FactorRule &rule);
   std::optional<Choice> choose(mlir::Operation *op, const FactorRule &rule);

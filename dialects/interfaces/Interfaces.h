@@ -14,6 +14,21 @@ enum class Reduction { none, sum, max };
 /// Operands that belong together, by their numbers.
 using OperandGroups = llvm::SmallVector<llvm::SmallVector<unsigned, 2>, 2>;
 
+/// Where a part lies in the whole, along the dimensions that an op has letters
+/// for. What it returns is made where the op is told.
+class PartPlace {
+public:
+  virtual ~PartPlace() = default;
+  virtual bool isCut(char letter) = 0;
+  /// Of the whole.
+  virtual int64_t getSize(char letter) = 0;
+  /// The number, in the whole, of the first element of a part that lies
+  /// together: a scalar.
+  virtual mlir::Value getFirst(char letter) = 0;
+  /// The numbers of all elements of the part.
+  virtual mlir::Value getNumbers(char letter) = 0;
+};
+
 // What the interfaces derive from an op's loop maps.
 llvm::SmallVector<mlir::AffineMap> getIdentityLoopMaps(mlir::Operation *op);
 mlir::LogicalResult verifyStructured(mlir::Operation *op);

@@ -68,6 +68,12 @@ def Composite : OpInterface<"Composite"> {
     InterfaceMethod<"Values equal to the results, made of simpler ops.",
       "llvm::SmallVector<mlir::Value>", "decompose", (ins "mlir::OpBuilder &":$builder)>,
     InterfaceMethod<
+      "The same for devices that have parts of the operands, of these types. May be ops of this kind on chunks, one "
+      "after the other, where what lies between should not all exist at once.",
+      "llvm::SmallVector<mlir::Value>", "decomposeForParts",
+      (ins "mlir::OpBuilder &":$builder, "llvm::ArrayRef<mlir::RankedTensorType>":$parts), "",
+      [{ return $_op.decompose(builder); }]>,
+    InterfaceMethod<
       "Whether a backend has better code for the op as a whole than for its definition.",
       "bool", "hasJointForm", (ins), "", [{ return false; }]>,
   ];
@@ -82,6 +88,22 @@ def Factored : OpInterface<"Factored"> {
   }];
   let methods = [
     InterfaceMethod<"The equation.", "std::string", "getFactors">,
+  ];
+}
+
+def Placed : OpInterface<"Placed"> {
+  let cppNamespace = "::kiln";
+  let description = [{
+    A Factored op for which it matters where in the whole a part lies: rows that are looked up by number, elements that
+    draw random numbers.
+  }];
+  let methods = [
+    InterfaceMethod<
+      "Letters of dimensions whose place is told by the number of the first element alone: a part of them has to lie "
+      "together, and what is past the end of the whole is never touched.",
+      "llvm::StringRef", "getContiguousFactors", (ins), "", [{ return ""; }]>,
+    InterfaceMethod<"Tells the op, which works on a part already, where the part lies.",
+      "void", "place", (ins "mlir::OpBuilder &":$builder, "::kiln::PartPlace &":$place)>,
   ];
 }
 

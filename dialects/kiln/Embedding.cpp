@@ -32,6 +32,20 @@ Values EmbeddingOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   return result;
 }
 
+// The rows of the table that a device has are told by the first one's number.
+static constexpr char kRow = 'v';
+
+template <typename Op> static void placeRows(Op op, PartPlace &place) {
+  if (place.isCut(kRow))
+    op.getFirstMutable().assign(place.getFirst(kRow));
+}
+
+StringRef EmbeddingOp::getContiguousFactors() { return StringRef(&kRow, 1); }
+
+void EmbeddingOp::place(OpBuilder &, PartPlace &place) {
+  placeRows(*this, place);
+}
+
 std::string EmbeddingOp::getFactors() {
   std::string ids = letters(getIds());
   return "vk," + ids + (getFirst() ? "," : "") + "->" + ids + "k";
@@ -46,6 +60,14 @@ LogicalResult EmbeddingGradOp::verify() {
 std::string EmbeddingGradOp::getFactors() {
   std::string ids = letters(getIds());
   return ids + "," + ids + "k" + (getFirst() ? "," : "") + "->vk";
+}
+
+StringRef EmbeddingGradOp::getContiguousFactors() {
+  return StringRef(&kRow, 1);
+}
+
+void EmbeddingGradOp::place(OpBuilder &, PartPlace &place) {
+  placeRows(*this, place);
 }
 
 OperandGroups EmbeddingGradOp::getLinearGroups() { return {{1}}; }

@@ -364,8 +364,10 @@ def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods
 // What people name
 //===----------------------------------------------------------------------===//
 
+def Kiln_Rows : DeclareOpInterfaceMethods<Placed, ["getContiguousFactors"]>;
+
 def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Differentiable>,
-    DeclareOpInterfaceMethods<Factored>, Linear]> {
+    DeclareOpInterfaceMethods<Factored>, Kiln_Rows, Linear]> {
   let summary = "Row `ids[i...]` of the table, for each id";
   let description = "With `first` the table holds the rows from there on only; an id of another row gives zeros.";
   let arguments = (ins Kiln_FloatTensor:$table, Kiln_IntegerTensor:$ids, Optional<RankedTensorOf<[I32]>>:$first);
@@ -374,7 +376,7 @@ def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Dif
   let hasVerifier = 1;
 }
 
-def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Factored>,
+def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Factored>, Kiln_Rows,
     Kiln_Linear]> {
   let summary = "Sums gradient rows by id into a table of zeros, in order of the ids' positions";
   let description = "With `first` the table holds the rows from there on only; other rows are left out.";
@@ -415,7 +417,7 @@ def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structure
 
 def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>, AllTypesMatch<["operand", "result"]>,
-    DeclareOpInterfaceMethods<Factored>]> {
+    DeclareOpInterfaceMethods<Factored>, DeclareOpInterfaceMethods<Placed>]> {
   let summary = "Sets elements to 0 with probability `rate` and divides the others by 1 - `rate`";
   let description = [{
     `samples` numbers the samples of the global batch, `step` the optimizer steps: with `seed` and `stream` they
@@ -487,7 +489,7 @@ def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure,
 
 def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts", "hasJointForm"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Language-model head and its cross entropy, with their gradients";
   let description = [{

@@ -140,6 +140,53 @@ Values HeadLossOp::decompose(OpBuilder &builder) {
           c.contract(rows + "v," + rows + "x->vx", dlogits, x)};
 }
 
+// In chunks of the sequence, so that not all logits of a part of the vocabulary
+// exist at once.
+Values HeadLossOp::decomposeForParts(OpBuilder &builder,
+                                     ArrayRef<RankedTensorType> parts) {
+  constexpr int64_t kChunkElements = 1 << 20; // Logits of a sample.
+  constexpr int64_t kMostChunks = 16;
+  RankedTensorType type = tensorType(getX());
+  if (type.getRank() != 3)
+    return decompose(builder);
+  int64_t sequence = type.getDimSize(1);
+  int64_t rows = parts[1].getDimSize(0);
+  int64_t chunks = std::min<int64_t>(
+      {kMostChunks, sequence,
+       int64_t(llvm::divideCeil(sequence * rows, kChunkElements))});
+  if (chunks <= 1)
+    return decompose(builder);
+  Composer c(builder, getLoc());
+  int64_t size = llvm::divideCeil(sequence, chunks);
+  Type scalar = getTotal().getType();
+  Value total, correct, dw;
+  auto add = [&](Value sum, Value part) {
+    return sum ? c.add(sum, part) : part;
+  };
+  Values dx;
+  for (int64_t first = 0; first < sequence; first += size) {
+    int64_t length = std::min(size, sequence - first);
+    Value x = c.slice(getX(), 1, first, length);
+    if (dw) // Or the gradients of all chunks would wait for one sum.
+      x = DeferOp::create(builder, getLoc(), x, dw);
+    SmallVector<Type> gradients;
+    if (hasGradients())
+      gradients = {x.getType(), getWeight().getType()};
+    auto head =
+        HeadLossOp::create(builder, getLoc(), scalar, scalar, gradients, x,
+                           getWeight(), c.slice(getLabels(), 1, first, length));
+    total = add(total, head.getTotal());
+    correct = add(correct, head.getCorrect());
+    if (!hasGradients())
+      continue;
+    dx.push_back(head.getGradients()[0]);
+    dw = add(dw, head.getGradients()[1]);
+  }
+  if (!hasGradients())
+    return {total, correct};
+  return {total, correct, c.concatenate(dx, 1), dw};
+}
+
 bool HeadLossOp::hasJointForm() { return true; }
 
 // Logits, and dx and dw.

@@ -121,4 +121,27 @@ std::string DropoutOp::getFactors() {
          (getElements() ? "," + all.substr(1) : "") + "->" + all;
 }
 
+// Elements of a sample have the numbers that they have in the whole.
+void DropoutOp::place(OpBuilder &builder, PartPlace &place) {
+  Composer c(builder, getLoc());
+  RankedTensorType type = tensorType(getOperand());
+  std::string dims = letters(getOperand());
+  if (llvm::none_of(StringRef(dims).drop_front(),
+                    [&](char letter) { return place.isCut(letter); }))
+    return;
+  auto box =
+      RankedTensorType::get(type.getShape().drop_front(), builder.getI32Type());
+  std::string inSample = indexLetters(box.getRank());
+  Value numbers;
+  int64_t stride = 1;
+  for (int64_t dim = type.getRank() - 1; dim > 0; --dim) {
+    Value term =
+        c.broadcast(inSample.substr(dim - 1, 1) + "->" + inSample,
+                    c.mul(place.getNumbers(dims[dim]), double(stride)), box);
+    numbers = numbers ? c.add(numbers, term) : term;
+    stride *= place.getSize(dims[dim]);
+  }
+  getElementsMutable().assign(numbers);
+}
+
 } // namespace kiln
