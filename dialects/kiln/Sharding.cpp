@@ -161,6 +161,12 @@ bool Sharding::usesAxesOnce() const {
   return std::adjacent_find(used.begin(), used.end()) == used.end();
 }
 
+// How many of `size` elements no part has, if each of them has room for `each`.
+static int64_t countLost(int64_t size, int64_t parts, int64_t each) {
+  return std::max<int64_t>(0, size - parts * each);
+}
+
+// What the parts cover follows from the type that they really have.
 LogicalResult verifyTiling(EmitError emitError, RankedTensorType whole,
                            RankedTensorType local, const Sharding &sharding,
                            const Mesh &mesh) {
@@ -170,24 +176,31 @@ LogicalResult verifyTiling(EmitError emitError, RankedTensorType whole,
   if (!sharding.usesAxesOnce())
     return emitError() << "uses one axis twice for " << whole
                        << ": parts would be missing";
+  bool isRun = !sharding.flat.empty();
   for (auto [position, cut] : llvm::enumerate(sharding.dims)) {
     int64_t size = whole.getDimSize(position);
     if (cut.isWhole())
       continue;
-    if (ShapedType::isDynamic(size) || size % (cut.blocks * cut.unit) != 0)
+    int64_t unitsAtOnce = cut.blocks * cut.unit;
+    if (ShapedType::isDynamic(size) || size % unitsAtOnce != 0)
       return emitError() << "cuts dimension " << position << " of " << whole
                          << " into " << cut.blocks << " blocks in units of "
                          << cut.unit << ", which do not make it up";
-    // The units of all parts, padding left out, must be those of a block.
-    int64_t units = cut.countUnits(size), each = cut.localUnits(size, mesh),
-            covered = 0;
-    for (int64_t part = 0; part < mesh.countParts(cut.axes); ++part)
-      covered += std::clamp<int64_t>(units - part * each, 0, each);
-    if (covered != units)
-      return emitError() << "leaves " << units - covered
-                         << " units of dimension " << position << " of "
-                         << whole << " to no device";
+    if (isRun || local.getRank() != whole.getRank())
+      continue;
+    if (int64_t lost =
+            countLost(cut.countUnits(size), mesh.countParts(cut.axes),
+                      local.getDimSize(position) / unitsAtOnce))
+      return emitError() << "leaves " << lost << " units of dimension "
+                         << position << " of " << whole
+                         << " to no device, with parts of type " << local;
   }
+  if (isRun && local.getRank() == 1)
+    if (int64_t lost =
+            countLost(sharding.localBox(whole, mesh).getNumElements(),
+                      mesh.countParts(sharding.flat), local.getDimSize(0)))
+      return emitError() << "leaves " << lost << " elements of " << whole
+                         << " to no device, with runs of type " << local;
   if (sharding.localType(whole, mesh) != local)
     return emitError() << "has a part of type " << local << " of a tensor "
                        << whole << "; wanted "

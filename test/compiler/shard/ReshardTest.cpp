@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Every pair of shardings of a tensor that nothing divides: cut as the one,
-// resharded to the other and gathered it is itself, bit for bit, on every
-// device. Terms of a sum included.
+// Every pair of shardings of a tensor that nothing divides: cut as the one and
+// resharded to the other it is, bit for bit, what the definition of a cut gives
+// to each device. Blocks, runs and terms of a sum included.
 #include "compiler/shard/Resharder.h"
 #include "test/compiler/CompiledModule.h"
 
@@ -15,33 +15,65 @@ using namespace kiln::shard;
 namespace kiln::test {
 namespace {
 
-/// All ways to cut two dimensions over two axes, and to be terms over what is
-/// left of them.
+constexpr int64_t rows = 5, columns = 12;
+
+/// All ways to cut two dimensions over two axes, the second also in two blocks
+/// of units of two, to cut what that leaves into runs, and to be terms over
+/// what is left of the axes.
 std::vector<Sharding> enumerateShardings(bool withPartial) {
-  const std::vector<shard::Axes> cuts = {{}, {0}, {1}, {0, 1}, {1, 0}};
+  const std::vector<shard::Axes> axes = {{}, {0}, {1}, {0, 1}, {1, 0}};
+  const std::vector<shard::Axes> terms = {{}, {0}, {1}, {0, 1}};
   std::vector<Sharding> all;
-  for (const shard::Axes &first : cuts)
-    for (const shard::Axes &second : cuts) {
-      auto uses = [&](unsigned axis) {
-        return llvm::is_contained(first, axis) +
-               llvm::is_contained(second, axis);
-      };
-      if (uses(0) > 1 || uses(1) > 1)
-        continue;
-      for (unsigned partial = 0; partial < (withPartial ? 4 : 1); ++partial) {
-        Sharding sharding = Sharding::whole(2);
-        sharding.dims[0].axes = first;
-        sharding.dims[1].axes = second;
-        for (unsigned axis : {0u, 1u})
-          if (partial >> axis & 1)
-            sharding.partial.push_back(axis);
-        bool isFree = llvm::all_of(
-            sharding.partial, [&](unsigned axis) { return uses(axis) == 0; });
-        if (isFree)
-          all.push_back(sharding);
-      }
-    }
+  for (const shard::Axes &first : axes)
+    for (const shard::Axes &second : axes)
+      for (int64_t blocks : {1, 2})
+        for (const shard::Axes &flat : axes)
+          for (const shard::Axes &partial : terms) {
+            if (blocks > 1 && second.empty())
+              continue;
+            shard::Cut packed{second, blocks, blocks};
+            Sharding sharding{{shard::Cut{first, 1, 1}, packed}, flat, partial};
+            if (sharding.usesAxesOnce() && (withPartial || partial.empty()))
+              all.push_back(sharding);
+          }
   return all;
+}
+
+/// What a device must have of values[r][c]: by the definition of a cut, element
+/// by element. Padding is zero.
+std::vector<float> getPart(const std::vector<float> &values,
+                           const Sharding &sharding, const shard::Mesh &mesh,
+                           int64_t device) {
+  auto partOf = [&](const shard::Axes &axes) {
+    const int64_t place[] = {device / mesh.sizes[1], device % mesh.sizes[1]};
+    int64_t part = 0;
+    for (unsigned axis : axes)
+      part = part * mesh.sizes[axis] + place[axis];
+    return part;
+  };
+  // The numbers in the whole of what a part has of a dimension; -1: padding.
+  auto numbersOf = [&](const shard::Cut &cut, int64_t size) {
+    int64_t parts = mesh.countParts(cut.axes), block = size / cut.blocks;
+    int64_t room = (block / cut.unit + parts - 1) / parts * cut.unit;
+    std::vector<int64_t> numbers;
+    for (int64_t number = 0; number < cut.blocks; ++number)
+      for (int64_t i = 0; i < room; ++i) {
+        int64_t at = partOf(cut.axes) * room + i;
+        numbers.push_back(at < block ? number * block + at : -1);
+      }
+    return numbers;
+  };
+  std::vector<float> box;
+  for (int64_t row : numbersOf(sharding.dims[0], rows))
+    for (int64_t column : numbersOf(sharding.dims[1], columns))
+      box.push_back(row < 0 || column < 0 ? 0 : values[row * columns + column]);
+  if (sharding.flat.empty())
+    return box;
+  size_t parts = mesh.countParts(sharding.flat);
+  size_t room = (box.size() + parts - 1) / parts;
+  box.resize(room * parts);
+  auto begin = box.begin() + partOf(sharding.flat) * room;
+  return {begin, begin + room};
 }
 
 /// What the device has of x: its part, or zeros if another has its term.
@@ -66,18 +98,19 @@ void checkMesh(int64_t data, int64_t tensor) {
   shard::Mesh mesh{{"data", "tensor"}, {data, tensor}};
   (*module)->setAttr(kMeshAttribute, mesh.toAttribute(&context.mlir));
   OpBuilder builder = OpBuilder::atBlockEnd(module->getBody());
-  auto type = RankedTensorType::get({5, 11}, builder.getF32Type());
+  auto type = RankedTensorType::get({rows, columns}, builder.getF32Type());
   auto function = func::FuncOp::create(builder, loc, "pairs",
                                        builder.getFunctionType({type}, {}));
   builder.setInsertionPointToEnd(function.addEntryBlock());
   Resharder resharder(builder, mesh);
   Value x = function.getArgument(0);
   SmallVector<Value> results;
+  std::vector<Sharding> targets;
   for (const Sharding &from : enumerateShardings(/*withPartial=*/true))
     for (const Sharding &to : enumerateShardings(/*withPartial=*/false)) {
       Value local = place(builder, resharder, x, from);
-      local = resharder.reshard(local, type, from, to);
-      results.push_back(resharder.reshard(local, type, to, Sharding::whole(2)));
+      results.push_back(resharder.reshard(local, type, from, to));
+      targets.push_back(to);
     }
   func::ReturnOp::create(builder, loc, results);
   function.setType(
@@ -102,13 +135,15 @@ void checkMesh(int64_t data, int64_t tensor) {
   ASSERT_TRUE(session.run("pairs").ok());
   for (size_t device = 0; device < session.devices(); ++device)
     for (size_t number = 0; number < results.size(); ++number) {
-      std::vector<float> found(values.size());
+      std::vector<float> wanted =
+          getPart(values, targets[number], mesh, int64_t(device));
+      std::vector<float> found(wanted.size());
       ASSERT_TRUE(session
                       .readOutput("pairs", "result" + std::to_string(number),
                                   std::as_writable_bytes(std::span(found)),
                                   device)
                       .ok());
-      EXPECT_EQ(found, values) << "pair " << number << ", device " << device;
+      EXPECT_EQ(found, wanted) << "pair " << number << ", device " << device;
     }
 }
 

@@ -596,8 +596,30 @@ func.func @attention_of_other_lengths(%packed: tensor<2x4x3x2x4xf32>, %lengths: 
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
-  // expected-error @below {{has a part of type 'tensor<2xf32>' of a tensor 'tensor<8xf32>'; wanted 'tensor<3xf32>'}}
+  // expected-error @below {{leaves 2 units of dimension 0 of 'tensor<8xf32>' to no device, with parts of type 'tensor<2xf32>'}}
   kiln.variable @w : tensor<2xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>]>, whole = tensor<8xf32>}
+}
+
+// -----
+
+// Three heads of two elements over two devices: two are too few for one of them.
+module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
+  // expected-error @below {{leaves 1 units of dimension 1 of 'tensor<4x6xf32>' to no device, with parts of type 'tensor<4x3xf32>'}}
+  kiln.variable @w : tensor<4x3xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["data"] unit 2>]>, whole = tensor<4x6xf32>}
+}
+
+// -----
+
+module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
+  // expected-error @below {{leaves 1 elements of 'tensor<3x3xf32>' to no device, with runs of type 'tensor<4xf32>'}}
+  kiln.variable @w : tensor<4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<[]>] flat ["data"]>, whole = tensor<3x3xf32>}
+}
+
+// -----
+
+module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
+  // expected-error @below {{has a part of type 'tensor<4xf32>' of a tensor 'tensor<8xf32>'; wanted 'tensor<3xf32>'}}
+  kiln.variable @w : tensor<4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>]>, whole = tensor<8xf32>}
 }
 
 // -----
