@@ -286,17 +286,37 @@ private:
     checkShares();
   }
 
+  // Those of devices become those of replicas, which are as fast as their
+  // slowest device.
+  bool resolveSpeeds(DevicesConfig &devices) {
+    if (!areValid({"devices.speeds"}))
+      return false;
+    std::vector<double> &speeds = devices.speeds;
+    int64_t found = static_cast<int64_t>(speeds.size());
+    const MeshConfig &mesh = devices.mesh;
+    if (found == mesh.data)
+      return true;
+    if (found != devices.count) {
+      report("devices.speeds", "found " + std::to_string(found) +
+                                   " speeds, wanted one per device, " +
+                                   std::to_string(devices.count) +
+                                   ", or one per replica, " +
+                                   std::to_string(mesh.data));
+      return false;
+    }
+    // The devices of a replica are neighbours.
+    for (int64_t replica = 0; replica < mesh.data; ++replica)
+      speeds[replica] =
+          *std::min_element(speeds.begin() + replica * mesh.tensor,
+                            speeds.begin() + (replica + 1) * mesh.tensor);
+    speeds.resize(mesh.data);
+    return true;
+  }
+
   void checkShares() {
-    const DevicesConfig &devices = config.devices;
-    bool hasSpeeds = isWritten("devices.speeds");
-    if (hasSpeeds && !areValid({"devices.speeds"}))
+    DevicesConfig &devices = config.devices;
+    if (isWritten("devices.speeds") && !resolveSpeeds(devices))
       return;
-    if (hasSpeeds &&
-        static_cast<int64_t>(devices.speeds.size()) != devices.mesh.data)
-      return report("devices.speeds",
-                    "found " + std::to_string(devices.speeds.size()) +
-                        " speeds, wanted one per replica: data = " +
-                        std::to_string(devices.mesh.data));
     int64_t batch = config.training.globalBatch;
     int64_t group = std::max<int64_t>(1, config.model.statisticsGroup);
     // A batch that is not whole groups was reported.

@@ -187,7 +187,7 @@ const Key keys[] = {
     autoChoice("devices.offload", "none|optimizer", at<devices, &V::offload>, "what lives in host memory"),
     autoChoice("devices.recompute", "none|attention|full", at<devices, &V::recompute>, "what the backward pass of a layer computes again"),
     plain("devices.sequence_parallel", "", KeyType::Boolean, "true", at<devices, &V::isSequenceParallel>, "norms and the residual stream are split along the sequence over tensor"),
-    {"devices.speeds", "", KeyType::NumberList, "absent", 0, infinity, "", "", at<devices, &V::speeds>, "relative speeds, one per replica along data; shares of the batch are in proportion"},
+    {"devices.speeds", "", KeyType::NumberList, "absent", 0, infinity, "", "", at<devices, &V::speeds>, "relative speeds, one per device or one per replica along data; shares of the batch are in proportion"},
 
     section("log", "what is printed"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),

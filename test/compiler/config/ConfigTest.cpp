@@ -223,8 +223,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadConfig{"mesh: auto", "mesh: {tensor: 0}",
                   "found '0', wanted a positive integer"},
         BadConfig{"mesh: auto", "speeds: [1, 2]",
-                  "devices.speeds: found 2 speeds, wanted one per replica: "
-                  "data = 1"},
+                  "devices.speeds: found 2 speeds, wanted one per device, 1, "
+                  "or one per replica, 1"},
         BadConfig{"mesh: auto", "speeds: [0]",
                   "found '0', wanted a list of positive numbers"},
         BadConfig{"mesh: auto", "speeds: []",
@@ -347,6 +347,18 @@ TEST(Config, PlansAreRead) {
   config = parseConfig(printed, "b.yaml", {}, diagnostics);
   ASSERT_TRUE(config) << diagnostics.text() << printed;
   EXPECT_EQ(config->print(), printed);
+}
+
+// A replica waits for its slowest device.
+TEST(Config, SpeedsOfDevicesAreThoseOfTheirReplicas) {
+  Diagnostics diagnostics;
+  std::optional<Config> config = parseConfig(
+      gptText, "a.yaml",
+      {"devices={count: 6, mesh: {data: 3, tensor: 2}, speeds: [4, 2, 1, 9, 1, "
+       "1]}"},
+      diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_THAT(config->devices.speeds, ElementsAre(2, 1, 1));
 }
 
 TEST(Config, AutomaticPlanIsDataParallel) {

@@ -33,6 +33,7 @@ std::vector<std::string> getFeatures(const Draw &draw) {
   add(plan.offload != "none", "offload");
   add(plan.recompute != "none", "recompute-" + plan.recompute);
   add(plan.microBatch > 0 && plan.microBatch < share, "accumulation");
+  add(!plan.speeds.empty(), "unequal");
   return features;
 }
 
@@ -111,7 +112,7 @@ private:
     plan.microBatch =
         isResnet ? pick<int64_t>({0, 4}) : pick<int64_t>({0, 1, 2, 3});
     plan.isSequenceParallel = pick<int>({0, 1, 1});
-    if (plan.data > 1 && !isResnet && pick<int>({0, 0, 0, 1}))
+    if (plan.data > 1 && pick<int>({0, 0, 0, 1}))
       for (int64_t replica = 0; replica < plan.data; ++replica)
         plan.speeds.push_back(double(1 + replica % 2));
     return draw;
@@ -134,7 +135,8 @@ TEST(Plans, ShowEveryPairOfFeatures) {
       {"zero1", "zero2", "zero3"},
       {"offload"},
       {"recompute-attention", "recompute-full"},
-      {"accumulation"}};
+      {"accumulation"},
+      {"unequal"}};
   Drawer drawer(getNumber("KILN_PLAN_SEED", 1));
   for (int number = 0; number < fewestCases; ++number)
     drawer.draw();
