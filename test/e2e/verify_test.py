@@ -49,6 +49,13 @@ class Verify(KilnTest):
         out, _ = self.kiln("verify", "mlp.yaml", "--plans", "30", "--steps", "1", "training.global_batch=2")
         self.assertRegex(out, r"data=4 .* refused: .*2 samples are too few for 4 replicas")
 
+    def test_the_plan_of_the_config_comes_first(self):
+        own = ["devices={count: 4, mesh: {data: 2, tensor: 2}, zero: 2, recompute: full, speeds: [1, 2.5]}"]
+        out, _ = self.kiln("verify", "mlp.yaml", "--plans", "2", "--steps", "2", *own)
+        name = "data=2 tensor=2 zero=2 offload=none recompute=full micro=none speeds=[1, 2.5]"
+        self.assertTrue(out.splitlines()[2].startswith(name), out)
+        self.assertIn("2 plans within 1e-05 of one device, 0 refused, 0 wrong", out)
+
     def test_a_plan_that_deviates(self):
         arguments = ["verify", "mlp.yaml", "--plans", "1", "--steps", "2"]
         self.kiln(*arguments)
