@@ -59,6 +59,24 @@ const artifact::Program *Artifact::findProgram(std::string_view name) const {
   return nullptr;
 }
 
+std::string nameOf(const artifact::Command &command,
+                   const artifact::Index &index) {
+  if (command.label() && command.label()->size() != 0)
+    return command.label()->str();
+  if (const artifact::Launch *launch = command.action_as_Launch())
+    return index.kernels()->Get(launch->kernel())->name()->str();
+  return artifact::EnumNameAction(command.action_type());
+}
+
+std::string nameCollective(const artifact::Phase &phase, uint32_t number,
+                           const artifact::Index &index) {
+  uint32_t before = 0; // Collectives of the phase.
+  for (uint32_t i = 0; i < number; ++i)
+    before += phase.commands()->Get(i)->action_as_Collective() != nullptr;
+  return nameOf(*phase.commands()->Get(number), index) + " (" +
+         phase.name()->str() + " " + std::to_string(before + 1) + ")";
+}
+
 const artifact::Variable *Artifact::findVariable(std::string_view name) const {
   for (const artifact::Variable *variable :
        *index_->images()->Get(0)->variables())

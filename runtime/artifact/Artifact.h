@@ -21,9 +21,7 @@ public:
   std::span<const std::byte> kernels() const {
     return container_.find(kernelsSectionName);
   }
-  const std::vector<Section> &sections() const {
-    return container_.sections();
-  }
+  const std::vector<Section> &sections() const { return container_.sections(); }
   const std::string &origin() const { return container_.origin(); }
 
   /// What devices of one share of the batch run. All images have the same
@@ -45,6 +43,15 @@ private:
   Container container_;
   const artifact::Index *index_ = nullptr;
 };
+
+/// What a command is called in profiles and traces.
+std::string nameOf(const artifact::Command &command,
+                   const artifact::Index &index);
+
+/// What a collective is called in messages and traces; its number is that of
+/// the phase's command. No other of the program has this name.
+std::string nameCollective(const artifact::Phase &phase, uint32_t number,
+                           const artifact::Index &index);
 
 /// Bytes of one element; 0 for a value that the schema does not know.
 uint64_t elementBytes(artifact::ElementType type);

@@ -108,10 +108,10 @@ void Group::begin(const Turn &turn) {
   meet(turn);
   for (uint32_t other : locals_)
     if (!turn.exchange.isLike(*seats_[other].exchange))
-      endWithError("device " + std::to_string(turn.endpoint.device) +
-                       " runs collective '" + turn.exchange.name +
-                       "' while device " + std::to_string(devices_[other]) +
-                       " runs '" + seats_[other].exchange->name +
+      endWithError(deviceName(turn.endpoint.device) + " runs collective '" +
+                       turn.exchange.name + "' while " +
+                       deviceName(devices_[other]) + " runs '" +
+                       seats_[other].exchange->name +
                        "', which is not the same",
                    Code::internal);
 }

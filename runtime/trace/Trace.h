@@ -20,7 +20,7 @@ public:
 
   struct Event {
     const char *name;     // These two must live as long as the track.
-    const char *category; // launch, copy, wait; rendezvous, transfer.
+    const char *category; // launch, copy, start, wait; rendezvous, transfer.
     Clock::time_point begin, end;
     uint64_t bytes;
   };

@@ -357,7 +357,8 @@ TEST(CollectiveDeathTest, GivesUpAMemberThatDoesNotCome) {
         (void)session.run("hang");
       },
       testing::ExitedWithCode(7),
-      "collective 'all_reduce data h.3' timed out: device 1 has not come "
+      "collective 'all_reduce data h.3 \\(main 1\\)' timed out: device 1 has "
+      "not come "
       "within 3 s");
 }
 

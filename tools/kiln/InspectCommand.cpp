@@ -23,15 +23,6 @@ struct WorkRow {
   uint64_t bytes = 0;
 };
 
-std::string nameOf(const artifact::Command &command,
-                   const artifact::Index &index) {
-  if (command.label() && command.label()->size())
-    return command.label()->str();
-  if (const artifact::Launch *launch = command.action_as_Launch())
-    return index.kernels()->Get(launch->kernel())->name()->str();
-  return artifact::EnumNameAction(command.action_type());
-}
-
 std::map<std::string, WorkRow> collectWork(const artifact::Program &program,
                                            const artifact::Index &index) {
   std::map<std::string, WorkRow> rows;
@@ -74,34 +65,28 @@ Json describePlan(const Artifact &artifact) {
   return plan;
 }
 
-/// Collectives that are alike together: how often a step runs them, and the
-/// bytes that the members of one group then receive from each other.
+/// Each collective: how often a step runs it, and the bytes that the members
+/// of one group then receive from each other.
 Json describeCollectives(const artifact::Index &index,
                          const artifact::Program &program) {
-  std::map<std::string, Json> rows;
+  Json list = Json::array();
   for (const artifact::Phase *phase : *program.phases())
-    for (const artifact::Command *command : *phase->commands()) {
+    for (uint32_t number = 0; number < phase->commands()->size(); ++number) {
+      const artifact::Command *command = phase->commands()->Get(number);
       const artifact::Collective *collective = command->action_as_Collective();
       if (!collective)
         continue;
       Json axes = Json::array();
       for (uint32_t axis : *collective->axes())
         axes.push_back(index.mesh()->Get(axis)->name()->str());
-      Json &row = rows[nameOf(*command, index) + " " + axes.dump()];
-      if (row.is_null())
-        row = {{"name", nameOf(*command, index)},
-               {"kind", artifact::EnumNameCollectiveKind(collective->kind())},
-               {"axes", axes},
-               {"members", Mesh(index).count(collective->axes())},
-               {"count", 0},
-               {"bytes", 0}};
-      row["count"] = row["count"].get<uint64_t>() + phase->repeat();
-      row["bytes"] =
-          row["bytes"].get<uint64_t>() + command->bytes() * phase->repeat();
+      list.push_back(
+          {{"name", nameCollective(*phase, number, index)},
+           {"kind", artifact::EnumNameCollectiveKind(collective->kind())},
+           {"axes", axes},
+           {"members", Mesh(index).count(collective->axes())},
+           {"count", phase->repeat()},
+           {"bytes", command->bytes() * phase->repeat()}});
     }
-  Json list = Json::array();
-  for (const auto &[name, row] : rows)
-    list.push_back(row);
   return list;
 }
 

@@ -12,16 +12,6 @@ static constexpr uint64_t parallelBytes = uint64_t{1} << 16;
 
 static uint32_t count(size_t size) { return static_cast<uint32_t>(size); }
 
-/// What a command is called in profiles, traces and messages.
-static std::string nameOf(const artifact::Command &command,
-                          const Artifact &artifact) {
-  if (command.label() && command.label()->size() != 0)
-    return command.label()->str();
-  if (const artifact::Launch *launch = command.action_as_Launch())
-    return artifact.index().kernels()->Get(launch->kernel())->name()->str();
-  return artifact::EnumNameAction(command.action_type());
-}
-
 static const char *categoryOf(const artifact::Command &command) {
   if (command.action_as_Launch())
     return "launch";
@@ -51,11 +41,13 @@ Expected<Executor> Executor::create(const artifact::Program &program,
 
 Status Executor::addPhase(const artifact::Phase &phase, const Site &site) {
   Phase added{phase.repeat(), count(steps_.size()), 0, count(profile_.size())};
-  for (const artifact::Command *command : *phase.commands()) {
+  for (uint32_t number = 0; number < phase.commands()->size(); ++number) {
+    const artifact::Command &command = *phase.commands()->Get(number);
     if (isTimed_)
-      profile_.push_back({nameOf(*command, site.artifact), categoryOf(*command),
-                          0, 0, command->flops(), command->bytes()});
-    if (Status status = addCommand(*command, site); !status.ok())
+      profile_.push_back({nameOf(command, site.artifact.index()),
+                          categoryOf(command), 0, 0, command.flops(),
+                          command.bytes()});
+    if (Status status = addCommand(phase, number, site); !status.ok())
       return status;
     steps_.back().endsCommand = true;
   }
@@ -65,8 +57,9 @@ Status Executor::addPhase(const artifact::Phase &phase, const Site &site) {
   return Status();
 }
 
-Status Executor::addCommand(const artifact::Command &command,
+Status Executor::addCommand(const artifact::Phase &phase, uint32_t number,
                             const Site &site) {
+  const artifact::Command &command = *phase.commands()->Get(number);
   if (const artifact::Launch *launch = command.action_as_Launch())
     return addLaunch(*launch, site);
   if (const artifact::Copy *copy = command.action_as_Copy()) {
@@ -81,7 +74,7 @@ Status Executor::addCommand(const artifact::Command &command,
                  command.action_as_Collective()) {
     Exchange exchange(*collective, site.arena,
                       Mesh(site.artifact.index()).count(collective->axes()),
-                      nameOf(command, site.artifact));
+                      nameCollective(phase, number, site.artifact.index()));
     addSolo(Action::start,
             site.communicator.add(
                 std::move(exchange),

@@ -86,12 +86,12 @@ private:
     uint32_t repeat;
     uint32_t firstStep, steps, firstCommand;
   };
-  class Stopwatch;
 
   Executor() = default;
 
   Status addPhase(const artifact::Phase &phase, const Site &site);
-  Status addCommand(const artifact::Command &command, const Site &site);
+  Status addCommand(const artifact::Phase &phase, uint32_t number,
+                    const Site &site);
   Status addLaunch(const artifact::Launch &launch, const Site &site);
   void addSlice(const artifact::Slice &slice, const Site &site);
   void addMove(const Move &move);
