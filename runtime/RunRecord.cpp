@@ -54,6 +54,9 @@ Status RunRecord::begin(Manifest position) {
     status = *checkpoint ? resume(**checkpoint) : startFresh();
   if (status = session_.agree(status); !status.ok())
     return status;
+  // Only now: what is set aside others may have been reading.
+  if (status = session_.agree(settleFolder(*checkpoint)); !status.ok())
+    return status;
   // All must know whether this state is to be saved.
   std::string saved =
       session_.share(savedStep_ ? std::to_string(*savedStep_) : "");
@@ -147,27 +150,34 @@ Status RunRecord::resume(const Checkpoint &checkpoint) {
       (found.configHash == position_.configHash
            ? ""
            : ", made with another config of the same model"));
+  return Status();
+}
+
+/// What an earlier run has left in the folder, and this one does not go on
+/// from, keeps out of its way.
+Status RunRecord::settleFolder(const std::optional<Checkpoint> &from) {
   if (!folder_)
     return Status();
   std::error_code error;
-  fs::path home = fs::canonical(checkpoint.folder(), error).parent_path();
-  if (!fs::equivalent(home, store_->folder(), error))
-    return folder_->setAside().status();
-  savedStep_ = found.step;
-  if (size_t count = store_->setAsideAfter(found.step))
+  bool isOwn =
+      from && fs::equivalent(fs::canonical(from->folder(), error).parent_path(),
+                             store_->folder(), error);
+  if (!isOwn) {
+    Expected<std::string> earlier = folder_->setAside();
+    if (!earlier.ok())
+      return earlier.status();
+    if (policy_ && !earlier->empty())
+      say("The earlier run is now in " + *earlier);
+    return Status();
+  }
+  savedStep_ = from->manifest().step;
+  if (size_t count = store_->setAsideAfter(*savedStep_))
     say(std::to_string(count) + " later checkpoints renamed to *.old");
   return Status();
 }
 
 Status RunRecord::startFresh() {
   position_.step = options_.firstStep;
-  if (folder_) {
-    Expected<std::string> earlier = folder_->setAside();
-    if (!earlier.ok())
-      return earlier.status();
-    if (policy_ && !earlier->empty())
-      say("The earlier run is now in " + *earlier);
-  }
   if (!options_.isInitialising)
     return Status();
   const artifact::Training &training = *session_.index().training();

@@ -47,8 +47,9 @@ private:
   Expected<std::optional<Checkpoint>> findCheckpoint();
   Expected<std::optional<Checkpoint>> agreeOnCheckpoint();
   Status resume(const Checkpoint &checkpoint);
-  bool write(uint64_t step);
   Status startFresh();
+  Status settleFolder(const std::optional<Checkpoint> &from);
+  bool write(uint64_t step);
   void say(const std::string &line) const;
   void warn(const std::string &message) const { options_.warn(message); }
   void append(std::string_view line);

@@ -2,6 +2,7 @@
 #include "runtime/Session.h"
 #include "runtime/TrainingLoop.h"
 #include "runtime/artifact/Sha256.h"
+#include "runtime/collective/Roster.h"
 #include "runtime/random/Initialise.h"
 
 #include <algorithm>
@@ -171,8 +172,10 @@ unsigned Session::workers() const {
 Status Session::reserve() {
   if (groups_)
     return Status();
+  Roster::report(Roster::Stage::linking);
   auto groups = std::make_unique<Groups>(
       index(), firstDevice_, static_cast<uint32_t>(devices_.size()), world_);
+  Roster::report(Roster::Stage::linked);
   Status status;
   for (const std::unique_ptr<cpu::Device> &device : devices_)
     if (status.ok())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/TrainingLoop.h"
+#include "runtime/Signals.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/metrics/TrainLog.h"
 
@@ -25,9 +26,9 @@ void noteSignal(int signal) {
   errno = saved;
 }
 
-/// While it lives the first SIGINT or SIGTERM is noted, and a second one of the
-/// same kind ends the process. A bare mpirun ends its ranks itself on these
-/// two; SIGUSR1 is what it passes on.
+/// While it lives the first signal of each of these kinds is noted, and a
+/// second one of the same kind ends the process. A bare mpirun ends its ranks
+/// itself on SIGINT and SIGTERM; SIGUSR1 is what it passes on.
 class SignalWatch {
 public:
   SignalWatch() {
@@ -35,19 +36,18 @@ public:
     struct sigaction action = {};
     action.sa_handler = noteSignal;
     action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
-    ::sigaction(SIGINT, &action, &interrupt_);
-    ::sigaction(SIGTERM, &action, &terminate_);
-    ::sigaction(SIGUSR1, &action, &passedOn_);
+    for (size_t i = 0; i < std::size(numbers); ++i)
+      takeSignal(numbers[i], action, before_[i]);
   }
   ~SignalWatch() {
-    ::sigaction(SIGINT, &interrupt_, nullptr);
-    ::sigaction(SIGTERM, &terminate_, nullptr);
-    ::sigaction(SIGUSR1, &passedOn_, nullptr);
+    for (size_t i = 0; i < std::size(numbers); ++i)
+      ::sigaction(numbers[i], &before_[i], nullptr);
   }
   SignalWatch(const SignalWatch &) = delete;
 
 private:
-  struct sigaction interrupt_, terminate_, passedOn_;
+  static constexpr int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  struct sigaction before_[std::size(numbers)];
 };
 
 double secondsBetween(std::chrono::steady_clock::time_point begin,
@@ -229,14 +229,23 @@ uint64_t TrainingLoop::seed() const {
   return options_.seed.value_or(settings_->seed());
 }
 
+Status TrainingLoop::startFeeder() {
+  if (!dataset_ || report_.steps >= lastStep_)
+    return Status();
+  Expected<std::unique_ptr<Feeder>> feeder =
+      Feeder::start(*dataset_, order_, shares_, report_.steps);
+  if (feeder.ok())
+    feeder_ = std::move(*feeder);
+  return feeder.status();
+}
+
 Status TrainingLoop::run() {
   SignalWatch watch;
   Roster::beginTraining();
   if (record_.savesCheckpoints() && !record_.isSaved(report_.steps))
     (void)record_.save(report_.steps);
-  if (dataset_ && report_.steps < lastStep_)
-    feeder_ =
-        std::make_unique<Feeder>(*dataset_, order_, shares_, report_.steps);
+  if (Status status = session_.agree(startFeeder()); !status.ok())
+    return status;
   if (!dataset_)
     for (const FedDevice &share : shares_)
       writePositions(share);
@@ -282,8 +291,8 @@ void TrainingLoop::runStep() {
   if (gradientNorm_)
     step_.gradientNorm = session_.readScalar(*gradientNorm_);
   if (lossesFile_ >= 0)
-    (void)writeText(lossesFile_,
-                    formatLossLine(line_, report_.steps, report_.loss));
+    areLossesWritten_ &= writeText(
+        lossesFile_, formatLossLine(line_, report_.steps, report_.loss));
   record_.add(step_);
   if (report_.steps == 1 || (logEvery_ && report_.steps % logEvery_ == 0))
     logStep(end);
@@ -363,6 +372,9 @@ Status TrainingLoop::finish() {
   }
   if (record_.savesCheckpoints() && !isSaved)
     return Status(Code::io, "the state after the last step was not saved");
+  if (!areLossesWritten_)
+    return Status(Code::io, "file of losses " + options_.lossesPath +
+                                ": cannot write; losses are missing there");
   return Status();
 }
 

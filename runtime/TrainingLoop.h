@@ -38,6 +38,7 @@ private:
   Status compareRuns();
   Status beginRun();
   Status openLosses();
+  Status startFeeder();
   bool isStopped();
   void runStep();
   void endStep();
@@ -68,6 +69,7 @@ private:
   std::optional<EvaluationRecord> evaluation_; // The last one.
   ProgressBar progress_;
   int lossesFile_ = -1;
+  bool areLossesWritten_ = true;
   uint64_t lastStep_ = 0;
   uint64_t signal_ = 0; // That stops the run, on all processes.
   uint64_t logEvery_ = 0;

@@ -129,10 +129,4 @@ void Roster::leave(int exitCode) {
 
 int Roster::requestedStop() { return joined ? joined->page_->stop.load() : 0; }
 
-std::string describeSignal(int signal) {
-  const char *name = ::sigabbrev_np(signal);
-  return "signal " + std::to_string(signal) +
-         (name ? std::string(" (SIG") + name + ")" : "");
-}
-
 } // namespace kiln

@@ -21,6 +21,8 @@ public:
     started,
     connecting, // Waits for the others, without a limit of its own.
     connected,
+    linking, // Makes communicators with the others, again without a limit.
+    linked,
     training, // Stops after a step if it is asked to.
     leaving,  // Waits for the others again.
     left,
@@ -89,9 +91,6 @@ private:
   int file_;
   Page *page_;
 };
-
-/// "signal 15 (SIGTERM)"
-std::string describeSignal(int signal);
 
 } // namespace kiln
 

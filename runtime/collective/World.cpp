@@ -24,9 +24,13 @@ std::string findMpiLibrary() {
   return "";
 }
 
-Expected<std::unique_ptr<World>> World::open() {
+bool World::isOneOfMany() {
   const char *size = std::getenv("OMPI_COMM_WORLD_SIZE");
-  if (!size || std::atoi(size) <= 1)
+  return size && std::atoi(size) > 1;
+}
+
+Expected<std::unique_ptr<World>> World::open() {
+  if (!isOneOfMany())
     return std::unique_ptr<World>();
   std::string path = findMpiLibrary();
   if (path.empty())

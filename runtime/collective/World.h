@@ -17,6 +17,8 @@ public:
   /// The processes that the environment tells of: null if this one is alone.
   /// Collective.
   static Expected<std::unique_ptr<World>> open();
+  /// Whether the environment tells of any.
+  static bool isOneOfMany();
   World(std::unique_ptr<Transport> transport, std::chrono::seconds limit);
 
   uint32_t rank() const { return transport_->rank(); }

@@ -3,7 +3,6 @@
 #include "runtime/artifact/Artifact.h"
 #include "runtime/random/Permutation.h"
 
-#include <csignal>
 #include <cstring>
 
 namespace kiln {
@@ -97,12 +96,19 @@ Feeder::Feeder(const Dataset &dataset, SampleOrder order,
   slots_.reserve(count); // Slots keep their twin's address.
   for (const FedDevice &device : devices)
     addSlots(device);
-  // The thread inherits this mask: signals are for the thread that runs steps.
-  sigset_t all, saved;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &saved);
-  thread_ = std::thread([this] { prepare(); });
-  ::pthread_sigmask(SIG_SETMASK, &saved, nullptr);
+}
+
+Expected<std::unique_ptr<Feeder>>
+Feeder::start(const Dataset &dataset, SampleOrder order,
+              std::span<const FedDevice> devices, uint64_t firstStep) {
+  std::unique_ptr<Feeder> feeder(
+      new Feeder(dataset, order, devices, firstStep));
+  Expected<Thread> thread = Thread::start(
+      "kiln-data", [feeder = feeder.get()] { feeder->prepare(); });
+  if (!thread.ok())
+    return thread.status();
+  feeder->thread_.emplace(std::move(*thread));
+  return feeder;
 }
 
 void Feeder::addSlots(const FedDevice &device) {
@@ -130,7 +136,7 @@ Feeder::~Feeder() {
     isStopping_ = true;
   }
   changed_.notify_all();
-  thread_.join();
+  thread_.reset();
 }
 
 void Feeder::next() {

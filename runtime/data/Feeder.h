@@ -3,10 +3,12 @@
 #define KILN_RUNTIME_DATA_FEEDER_H
 
 #include "runtime/data/Dataset.h"
+#include "runtime/thread/Thread.h"
 
 #include <condition_variable>
+#include <memory>
 #include <mutex>
-#include <thread>
+#include <optional>
 #include <vector>
 
 namespace kiln {
@@ -50,9 +52,10 @@ void writeHeldOut(const FedDevice &device, const Dataset &dataset,
 /// programs and arenas must outlive it.
 class Feeder {
 public:
-  /// `firstStep` is counted from 0.
-  Feeder(const Dataset &dataset, SampleOrder order,
-         std::span<const FedDevice> devices, uint64_t firstStep);
+  /// `firstStep` is counted from 0. `failed` if there can be no thread.
+  static Expected<std::unique_ptr<Feeder>>
+  start(const Dataset &dataset, SampleOrder order,
+        std::span<const FedDevice> devices, uint64_t firstStep);
   ~Feeder();
   Feeder(const Feeder &) = delete;
 
@@ -69,6 +72,8 @@ private:
     const Slot *twin; // An earlier one with the same samples, or null.
   };
 
+  Feeder(const Dataset &dataset, SampleOrder order,
+         std::span<const FedDevice> devices, uint64_t firstStep);
   void addSlots(const FedDevice &device);
 
   void prepare();
@@ -83,7 +88,7 @@ private:
   uint64_t step_;        // The batch in staging, or being prepared there.
   bool isReady_ = false; // Staging holds the whole batch.
   bool isStopping_ = false;
-  std::thread thread_;
+  std::optional<Thread> thread_;
 };
 
 } // namespace kiln

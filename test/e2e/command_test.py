@@ -106,6 +106,10 @@ class Command(KilnTest):
         self.assertEqual(first, self.losses("train", "tiny.yaml", "--no-cache"))
         self.assertNotEqual(first, self.losses("train", "tiny.yaml", "training.seed=1"))
 
+    def test_losses_that_cannot_be_written_are_an_error(self):
+        _, err = self.kiln("train", "mlp.yaml", "--no-run-folder", "--losses", "/dev/full", code=5)
+        self.assertIn("file of losses /dev/full: cannot write", err)
+
     def test_micro_batches_give_the_same_losses(self):
         for precision, tolerance in (("f32", 1e-5), ("f64", 1e-10)):
             runs = []

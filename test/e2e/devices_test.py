@@ -3,6 +3,8 @@
 was planned. A checkpoint of one mesh is a checkpoint of every other."""
 
 import json
+import shutil
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -47,25 +49,29 @@ class DevicesTest(KilnTest):
         self.assertEqual({e["pid"] for e in read_events(self.folder / "trace.json")}, {0, 1, 2, 3})
 
     def test_bytes_of_messages_are_the_planned_ones(self):
-        """Of every collective, as Open MPI's profiling interface sees them: each device is a process."""
+        """Of every collective, as Open MPI's profiling interface sees them sent and received: each device is a
+        process."""
         inspected = self.compile("m.kiln", *MESH, "devices.zero=3")
         train = next(p for p in inspected["images"][0]["programs"] if p["name"] == "train")
         planned = Counter()
         for collective in train["collectives"]:
-            planned[collective["name"]] += 6 * collective["bytes"] * 4 // collective["members"]
+            self.assertNotIn(collective["name"], planned)
+            planned[collective["name"]] = 6 * collective["bytes"] * 4 // collective["members"]
         for kind in ("all_gather", "reduce_scatter", "all_reduce"):
             for axis in ("data", "tensor"):
                 self.assertTrue(any(kind in name and axis in name for name in planned), f"{kind} {axis}")
         self.environment["LD_PRELOAD"] = str(Path(harness.KILN).parents[1] / "lib/libkiln_count_messages.so")
         self.environment["KILN_TEST_COUNTS"] = str(self.folder / "counts")
         self.kiln("run", "-n", "4", "m.kiln", "--no-run-folder")
-        moved = Counter()
+        received, sent = Counter(), Counter()
         for rank in range(4):
             for line in self.read(f"counts.{rank}").splitlines():
-                size, name = line.split(" ", 1)
-                moved[name] += int(size)
-        del moved["agreement of processes"]
-        self.assertEqual(moved, planned)
+                size, size_sent, name = line.split(" ", 2)
+                received[name] += int(size)
+                sent[name] += int(size_sent)
+        for moved in (received, sent):
+            del moved["agreement of processes"]
+            self.assertEqual(moved, planned)
 
     def test_checkpoints_do_not_depend_on_the_plan(self):
         saved = "checkpoint={every: 1, keep: 3}"
@@ -82,6 +88,60 @@ class DevicesTest(KilnTest):
         self.assertEqual([line[0] for line in found], [line[0] for line in wanted])
         for a, b in zip(wanted, found):
             self.assertLessEqual(abs(float(a[1]) - float(b[1])), 1e-5 * float(a[1]))
+
+    def test_every_plan_keeps_every_bit_of_a_checkpoint(self):
+        """Loaded under a plan and saved again, without a step in between. No size divides."""
+        uneven = ["model.hidden=30", "model.heads=3", "model.feed_forward=23", "training.global_batch=7",
+                  "checkpoint={every: 2, keep: 1}"]
+        self.kiln("train", "tiny.yaml", *uneven, "--steps", "2", "--run-folder", "first")
+        saved = self.folder / "first/checkpoints/step-000002"
+        files = sorted(path.name for path in saved.glob("*.safetensors"))
+        self.assertEqual(len(files), 2)
+        for data, tensor, zero, offload, processes in [
+                (2, 2, 0, "none", 2), (3, 2, 1, "none", 6), (5, 1, 2, "optimizer", 0), (2, 4, 3, "none", 4),
+                (1, 7, 0, "optimizer", 0), (7, 1, 3, "optimizer", 7)]:
+            with self.subTest(data=data, tensor=tensor, zero=zero, offload=offload, processes=processes):
+                plan = f"devices={{count: {data * tensor}, mesh: {{data: {data}, tensor: {tensor}}}, zero: {zero}, " \
+                       f"offload: {offload}, threads: 1}}"
+                ranks = ["-n", str(processes)] if processes else []
+                self.kiln("train", "tiny.yaml", *uneven, plan, "--steps", "2", *ranks, "--resume", str(saved),
+                          "--run-folder", "again")
+                again = self.folder / "again/checkpoints/step-000002"
+                for name in files:
+                    self.assertEqual((again / name).read_bytes(), (saved / name).read_bytes(), name)
+
+    def test_what_is_resumed_from_is_read_before_it_is_set_aside(self):
+        settings = ["tiny.yaml", *MESH, "checkpoint={every: 2, keep: 1}", "-n", "2", "--run-folder", "run"]
+        self.kiln("train", *settings, "--steps", "2")
+        shutil.copytree(self.folder / "run/checkpoints/step-000002", self.folder / "run/best")
+        out, _ = self.kiln("train", *settings, "--steps", "4", "--resume", "run/best")
+        self.assertIn("The earlier run is now in run.1", out)
+        self.assertTrue((self.folder / "run.1/best/kiln.json").exists())
+        self.assertTrue((self.folder / "run/checkpoints/step-000004/kiln.json").exists())
+
+    def train_until_hangup(self, **options):
+        process = self.start("train", "tiny.yaml", *MESH, "-n", "2", "--no-run-folder", "training.steps=300",
+                             "log.every=1", **options)
+        while "Step=3," not in process.stdout.readline():
+            self.assertIsNone(process.poll())
+        process.send_signal(signal.SIGHUP)
+        out, err = process.communicate()
+        return process.returncode, out, err
+
+    def test_a_hangup_stops_all_ranks(self):
+        code, _, err = self.train_until_hangup()
+        self.assertEqual(code, 128 + signal.SIGHUP, err)
+        self.assertRegex(err, r"stopped by signal 1 \(SIGHUP\) after step \d+ of 300")
+
+    def test_nohup_is_respected(self):
+        code, out, err = self.train_until_hangup(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.assertEqual(code, 0, err)
+        self.assertIn("Step=300,", out)
+
+    def test_mpirun_does_not_train_copies(self):
+        self.environment["OMPI_COMM_WORLD_SIZE"] = "2"
+        _, err = self.kiln("train", "tiny.yaml", *MESH, code=2)
+        self.assertIn("wanted kiln train -n N", err)
 
     def test_slow_links_change_no_loss(self):
         self.compile("m.kiln", *MESH)

@@ -35,9 +35,10 @@ class LongLosses(KilnTest):
         self.compare(ROOT / "models/configs/minigpt.yaml", [(4, 2), (8, 1)])
 
     def test_tensor_parallel_depths(self):
-        for layers in (2, 4, 8):
-            with self.subTest(layers=layers):
-                self.compare(ROOT / "models/configs/tiny.yaml", [(2, 1), (1, 2), (1, 4)], f"model.layers={layers}")
+        for config in ("tiny", "minigpt"):
+            for layers in (2, 4, 8):
+                with self.subTest(config=config, layers=layers):
+                    self.compare(ROOT / f"models/configs/{config}.yaml", [(1, 2), (1, 4)], f"model.layers={layers}")
 
 
 if __name__ == "__main__":

@@ -217,6 +217,12 @@ static std::optional<Session> compileAndLoad(Compilation &compilation,
 }
 
 int runTrainCommand(const CompileOptions &options, const RunOptions &run) {
+  if (World::isOneOfMany()) {
+    printError("mpirun has started several of kiln train, each of which would "
+               "train alone; wanted kiln train -n N, or kiln compile and "
+               "then mpirun kiln run");
+    return exitUsage;
+  }
   Compilation compilation(options);
   if (int code = compilation.prepare())
     return code;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/CompilerProcess.h"
+#include "runtime/Signals.h"
 
 #include "compiler/CompilerLibrary.h"
 
@@ -141,7 +142,7 @@ SignalGuard::SignalGuard() {
   struct sigaction action = {};
   action.sa_handler = noteSignal;
   for (size_t i = 0; i < std::size(guardedSignals); ++i)
-    sigaction(guardedSignals[i], &action, &unguarded[i]);
+    takeSignal(guardedSignals[i], action, unguarded[i]);
 }
 
 SignalGuard::~SignalGuard() {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/Ranks.h"
+#include "runtime/Signals.h"
 #include "runtime/collective/Group.h"
 #include "runtime/collective/Patience.h"
 #include "runtime/collective/Roster.h"
@@ -46,7 +47,7 @@ public:
     struct sigaction action = {};
     action.sa_handler = noteSignal;
     for (size_t i = 0; i < std::size(numbers); ++i)
-      sigaction(numbers[i], &action, &actions_[i]);
+      takeSignal(numbers[i], action, actions_[i]);
   }
   ~StopSignals() { restore(); }
   StopSignals(const StopSignals &) = delete;
@@ -72,7 +73,7 @@ public:
   static int take() { return std::exchange(receivedSignal, 0); }
 
 private:
-  static constexpr int numbers[] = {SIGINT, SIGTERM};
+  static constexpr int numbers[] = {SIGINT, SIGTERM, SIGHUP};
   sigset_t before_;
   struct sigaction actions_[std::size(numbers)];
 };
@@ -221,17 +222,19 @@ private:
       end();
   }
 
-  /// Within MPI's own start and end ranks wait for each other without a limit.
+  /// Where MPI starts, makes communicators and ends, ranks wait for each other
+  /// without a limit.
   void watchWaiting() {
     uint64_t progress = 0;
     Stage least = Stage::left, most = Stage::absent;
+    bool isStarting = false;
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank) {
       Stage stage = roster_.stage(rank);
       progress += static_cast<uint64_t>(stage);
       least = std::min(least, stage);
       most = std::max(most, stage);
+      isStarting |= stage < Stage::connected || stage == Stage::linking;
     }
-    bool isStarting = least < Stage::connected;
     if (std::exchange(progress_, progress) != progress ||
         !(isStarting || most >= Stage::leaving))
       patience_ = Patience(limit_);

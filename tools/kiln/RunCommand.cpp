@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/Session.h"
 #include "runtime/collective/Roster.h"
+#include "runtime/collective/Stall.h"
 #include "tools/kiln/Ranks.h"
 #include "tools/kiln/Roofline.h"
 
@@ -130,11 +131,18 @@ static int runInWorld(const RunOptions &options) {
     return fail(world.status());
   Roster::report(Roster::Stage::connected);
   int code = 0;
-  std::optional<Session> session =
-      loadSession(options.artifact, options, world->get(), code);
-  if (session)
-    code = runSession(*session, options);
-  session.reset();
+  try {
+    std::optional<Session> session =
+        loadSession(options.artifact, options, world->get(), code);
+    if (session)
+      code = runSession(*session, options);
+  } catch (const std::exception &error) {
+    if (!*world)
+      throw;
+    // To leave the world is to wait for the others, who wait for this one.
+    endWithError(rankName((*world)->rank()) + ": " + error.what(),
+                 Code::failed);
+  }
   Roster::report(Roster::Stage::leaving);
   return code;
 }

@@ -139,15 +139,20 @@ private:
 extern "C" __attribute__((visibility("default"))) kiln::Transport *
 kilnOpenMpiTransport(std::chrono::seconds limit, std::string &error) {
   int provided = 0;
-  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided) !=
-          MPI_SUCCESS ||
-      provided < MPI_THREAD_SERIALIZED) {
+  if (int result =
+          MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
+      result != MPI_SUCCESS) {
+    error = "Open MPI cannot be started (code " + std::to_string(result) + ")";
+    return nullptr;
+  }
+  if (provided < MPI_THREAD_SERIALIZED) {
     error = "Open MPI cannot be called from several threads (level " +
             std::to_string(provided) + ")";
+    MPI_Finalize();
     return nullptr;
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm forRollCall; // It inherits what is done with errors.
-  MPI_Comm_dup(MPI_COMM_WORLD, &forRollCall);
+  kiln::requireMpi(MPI_Comm_dup(MPI_COMM_WORLD, &forRollCall), "MPI_Comm_dup");
   return new kiln::MpiTransport(forRollCall, limit);
 }

@@ -17,7 +17,14 @@ std::mutex mpiCalls;
 void requireMpi(int result, const char *call) {
   if (result == MPI_SUCCESS)
     return;
-  std::fprintf(stderr, "kiln: error: %s failed with code %d\n", call, result);
+  char text[MPI_MAX_ERROR_STRING];
+  int length = 0;
+  if (MPI_Error_string(result, text, &length) != MPI_SUCCESS)
+    length = 0;
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  std::fprintf(stderr, "kiln: error: rank %d: %s failed: %.*s (code %d)\n",
+               rank, call, length, text, result);
   ::_exit(static_cast<int>(Code::rankLost));
 }
 

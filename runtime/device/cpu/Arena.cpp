@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/device/cpu/Arena.h"
+#include "runtime/device/cpu/AvailableMemory.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <limits>
 #include <sys/mman.h>
+#include <utility>
 
 namespace kiln::cpu {
 
@@ -16,35 +15,6 @@ constexpr uint64_t hugePage = uint64_t{2} << 20;
 
 uint64_t roundUp(uint64_t bytes, uint64_t unit) {
   return (bytes + unit - 1) / unit * unit;
-}
-
-/// The number in a file that holds nothing else, or `otherwise`.
-uint64_t readNumber(const char *path, uint64_t otherwise) {
-  std::ifstream file(path);
-  uint64_t number;
-  return file >> number ? number : otherwise;
-}
-
-/// Bytes that can be had without killing anything. Overcommit lets mmap succeed
-/// far beyond this; the process would then die in the middle of a step.
-uint64_t availableBytes() {
-  constexpr uint64_t unlimited = std::numeric_limits<uint64_t>::max();
-  uint64_t available = unlimited;
-  std::ifstream info("/proc/meminfo");
-  for (std::string key, unit; info >> key;) {
-    uint64_t amount;
-    if (!(info >> amount))
-      break;
-    if (key == "MemAvailable:")
-      available = amount * 1024;
-    std::getline(info, unit);
-  }
-  uint64_t limit = readNumber("/sys/fs/cgroup/memory.max", unlimited);
-  if (limit != unlimited) {
-    uint64_t used = readNumber("/sys/fs/cgroup/memory.current", 0);
-    available = std::min(available, limit - std::min(limit, used));
-  }
-  return available;
 }
 
 Status refuse(uint64_t bytes, const std::string &reason) {
@@ -58,7 +28,7 @@ Status refuse(uint64_t bytes, const std::string &reason) {
 Expected<Arena> Arena::reserve(uint64_t bytes) {
   if (bytes == 0)
     return Arena(nullptr, 0);
-  if (uint64_t available = availableBytes(); bytes > available)
+  if (uint64_t available = availableMemory(); bytes > available)
     return refuse(bytes, std::to_string(available) + " bytes are available");
   // Twice the alignment of address space, of which the ends are returned at
   // once: only a mapping that starts at a huge page's boundary is backed by

@@ -43,9 +43,9 @@ TEST(Feeder, GivesTheSameBatchesFromAnyFirstStep) {
     std::vector<std::vector<int32_t>> result;
     FedDevice device{&*program, reinterpret_cast<std::byte *>(arena.data()), 0,
                      6};
-    Feeder feeder(**dataset, order, std::span(&device, 1), first);
+    auto feeder = Feeder::start(**dataset, order, std::span(&device, 1), first);
     for (uint64_t step = first; step < last; ++step) {
-      feeder.next();
+      (*feeder)->next();
       result.push_back({arena.begin(), arena.begin() + 24});
       result.push_back({arena.begin() + 64, arena.begin() + 88});
     }
@@ -79,8 +79,9 @@ TEST(Feeder, PositionsAreFedWithAnyDataAndWithout) {
   EXPECT_EQ(std::vector(arena.begin(), arena.begin() + 3), places);
   arena.assign(64, -2);
   {
-    Feeder feeder(**dataset, {3, 3, 0, false}, std::span(&device, 1), 0);
-    feeder.next();
+    auto feeder =
+        Feeder::start(**dataset, {3, 3, 0, false}, std::span(&device, 1), 0);
+    (*feeder)->next();
   }
   EXPECT_EQ(std::vector(arena.begin(), arena.begin() + 3), places);
   EXPECT_EQ(arena[32], 'a');
@@ -118,11 +119,11 @@ TEST(Feeder, SharesTileTheBatch) {
                                  {&*small, base(2), 3, 2},
                                  {&*small, base(3), 3, 2}};
   SampleOrder order{(*dataset)->samples(), 5, 1, true};
-  Feeder single(**dataset, order, std::span(&one, 1), 0);
-  Feeder shared(**dataset, order, many, 0);
+  auto single = Feeder::start(**dataset, order, std::span(&one, 1), 0);
+  auto shared = Feeder::start(**dataset, order, many, 0);
   for (int step = 0; step < 20; ++step) {
-    single.next();
-    shared.next();
+    (*single)->next();
+    (*shared)->next();
     for (size_t i = 0; i < 5; ++i) {
       size_t device = i < 3 ? 1 : 2, at = i < 3 ? i : i - 3;
       EXPECT_EQ(arenas[device][at], static_cast<int32_t>(i));
