@@ -45,6 +45,21 @@ def status_bytes(pid, field):
     return int(found[1]) * 1024 if found else 0
 
 
+def read_arenas(pid):
+    """Size and resident bytes of the mappings that want huge pages: the devices' arenas, and nothing else."""
+    arenas = []
+    for text in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.M):
+        if re.search(r"^VmFlags:.* hg\b", text, re.M):
+            begin, end = (int(part, 16) for part in text.split()[0].split("-"))
+            arenas.append((end - begin, int(re.search(r"^Rss:\s+(\d+) kB", text, re.M)[1]) * 1024))
+    return sorted(arenas)
+
+
+def plan_pages(images):
+    """What the arenas of devices with these images take, in whole pages."""
+    return sorted((image["arena_bytes"] + image["host_bytes"] + 4095) // 4096 * 4096 for image in images)
+
+
 class KilnTest(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="kiln-e2e-")
@@ -79,6 +94,11 @@ class KilnTest(unittest.TestCase):
         if code and not silent:
             self.assertNotEqual(err, "")
         return out, err
+
+    def inspect_images(self, artifact):
+        """The image of every device."""
+        inspected = json.loads(self.kiln("inspect", "--json", artifact)[0])
+        return [inspected["images"][device["image"]] for device in inspected["devices"]]
 
     def losses(self, *arguments):
         """The losses of a run, as they stand in the file: with every bit."""

@@ -8,7 +8,7 @@ import unittest
 from pathlib import Path
 
 import harness
-from harness import KilnTest, ROOT, TINY, status_bytes
+from harness import KilnTest, ROOT, TINY, plan_pages, read_arenas, status_bytes
 
 MEBIBYTE = 1 << 20
 
@@ -55,15 +55,6 @@ class Memory(KilnTest):
     def test_minigpt_in_micro_batches(self):
         self.check(ROOT / "models/configs/minigpt.yaml", 2, "training.micro_batch=3", "model.vocabulary=8000")
 
-    def read_arenas(self, pid):
-        """Size and resident bytes of the mappings that want huge pages: the devices' arenas, and nothing else."""
-        arenas = []
-        for text in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.M):
-            if re.search(r"^VmFlags:.* hg\b", text, re.M):
-                begin, end = (int(part, 16) for part in text.split()[0].split("-"))
-                arenas.append((end - begin, int(re.search(r"^Rss:\s+(\d+) kB", text, re.M)[1]) * 1024))
-        return sorted(arenas)
-
     def test_many_devices(self):
         """Replicas of unequal share, cut over both axes, with moments in the host's part: each device takes what was
         planned for it, all of it at once, and the process little more."""
@@ -74,19 +65,17 @@ class Memory(KilnTest):
                                       "data": {"kind": "none"}, "devices": {**devices, "offload": offload},
                                       "log": {"every": 1}})
             self.kiln("compile", "many.yaml", "-o", "m.kiln")
-            inspected = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])
-            images = [inspected["images"][device["image"]] for device in inspected["devices"]]
-            planned = [image["arena_bytes"] + image["host_bytes"] for image in images]
+            images = self.inspect_images("m.kiln")
             self.assertEqual(offload == "optimizer", all(image["host_bytes"] > MEBIBYTE for image in images))
-            self.assertEqual(len(set(planned)), 2)
+            pages = plan_pages(images)
+            self.assertEqual(len(set(pages)), 2)
             process = self.start("run", "m.kiln", "--no-run-folder")
             for line in process.stdout:
                 if "Step=3," in line:
                     break
-            arenas, peak = self.read_arenas(process.pid), status_bytes(process.pid, "VmHWM")
+            arenas, peak = read_arenas(process.pid), status_bytes(process.pid, "VmHWM")
             process.terminate()
             process.communicate()
-            pages = sorted((size + 4095) // 4096 * 4096 for size in planned)
             self.assertEqual(arenas, [(size, size) for size in pages])
             self.assertLess(peak - sum(pages), 24 * MEBIBYTE)
 
