@@ -66,6 +66,29 @@ static void dump(ModuleOp module, const std::string &folder, StringRef stage) {
     module.print(stream);
 }
 
+/// What of the plan can be changed so that a device needs less.
+static std::string suggestLess(const Config &config) {
+  const DevicesConfig &devices = config.devices;
+  std::vector<int64_t> shares = config.shares();
+  int64_t share = *std::max_element(shares.begin(), shares.end());
+  int64_t micro = config.training.microBatch;
+  int64_t least = std::max<int64_t>(1, config.model.statisticsGroup);
+  std::vector<std::string> ways;
+  if ((micro ? std::min(micro, share) : share) > least)
+    ways.push_back("a smaller training.micro_batch");
+  if (devices.recompute != Recompute::Full)
+    ways.push_back("devices.recompute=full");
+  if (devices.offload == Offload::None)
+    ways.push_back("devices.offload=optimizer");
+  if (devices.mesh.data > 1 && devices.zero < 3)
+    ways.push_back("devices.zero=3");
+  ways.push_back("more devices along devices.mesh.tensor");
+  std::string text;
+  for (const std::string &way : ways)
+    text += (text.empty() ? "" : ", ") + way;
+  return text;
+}
+
 static Status checkMemory(ModuleOp module, const Config &config) {
   int64_t arena =
       module->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt();
@@ -76,7 +99,7 @@ static Status checkMemory(ModuleOp module, const Config &config) {
                 "error: the plan needs " + std::to_string(arena) +
                     " bytes, but devices.memory is " + std::to_string(limit) +
                     ": " + std::to_string(arena - limit) +
-                    " too many; a smaller training.micro_batch needs less");
+                    " too many; less is needed with " + suggestLess(config));
 }
 
 static Status compileVerified(ModuleOp module, const Config &config,

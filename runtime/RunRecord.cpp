@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/RunRecord.h"
 #include "runtime/checkpoint/Variables.h"
+#include "runtime/data/Fingerprint.h"
 #include "runtime/metrics/TrainLog.h"
 
 #include <cmath>
@@ -54,6 +55,13 @@ Status RunRecord::begin(Manifest position) {
     status = *checkpoint ? resume(**checkpoint) : startFresh();
   if (status = session_.agree(status); !status.ok())
     return status;
+  if (*checkpoint)
+    if (status = requireSame(
+            session_.world(), "checkpoint " + (*checkpoint)->folder(),
+            fingerprintFile((*checkpoint)->folder() + "/" + manifestName),
+            Code::inputRejected);
+        !status.ok())
+      return status;
   // Only now: what is set aside others may have been reading.
   if (status = session_.agree(settleFolder(*checkpoint)); !status.ok())
     return status;

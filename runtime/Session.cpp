@@ -53,7 +53,7 @@ static Status compareArtifacts(const Artifact &artifact, World &world) {
     hash.add(section.bytes);
   // In this order: what differs first is said.
   const std::pair<const char *, std::string> facts[] = {
-      {"config", sha256(artifact.index().config()->string_view())},
+      {"config", artifact.index().config()->str()},
       {"plan", std::to_string(Mesh(artifact.index()).devices()) +
                    " devices in " + std::to_string(world.size()) +
                    " processes"},

@@ -2,6 +2,7 @@
 #include "runtime/TrainingLoop.h"
 #include "runtime/Signals.h"
 #include "runtime/collective/Roster.h"
+#include "runtime/data/Fingerprint.h"
 #include "runtime/metrics/TrainLog.h"
 
 #include <cerrno>
@@ -20,6 +21,8 @@ volatile std::sig_atomic_t receivedSignal = 0;
 
 void noteSignal(int signal) {
   receivedSignal = signal;
+  if (Roster::isJoined())
+    return; // The command speaks for all.
   int saved = errno;
   (void)writeText(2, "kiln: stopping after this step; signal again to stop "
                      "at once\n");
@@ -200,6 +203,26 @@ Status TrainingLoop::compareRuns() {
     if (Status status = requireSame(session_.world(), name, fact, code);
         !status.ok())
       return status;
+  return compareFiles();
+}
+
+/// On several machines the same path may be another file.
+Status TrainingLoop::compareFiles() {
+  if (!session_.world())
+    return Status();
+  const artifact::Data *data = session_.index().data();
+  const artifact::Evaluation *evaluation = session_.index().evaluation();
+  const flatbuffers::String *paths[] = {
+      data ? data->path() : nullptr, data ? data->labels_path() : nullptr,
+      evaluation ? evaluation->path() : nullptr,
+      evaluation ? evaluation->labels_path() : nullptr, settings_->init()};
+  for (const flatbuffers::String *path : paths)
+    if (path && path->size() != 0)
+      if (Status status =
+              requireSame(session_.world(), "file " + path->str(),
+                          fingerprintFile(path->str()), Code::inputRejected);
+          !status.ok())
+        return status;
   return Status();
 }
 

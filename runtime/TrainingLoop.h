@@ -36,6 +36,7 @@ private:
   uint64_t seed() const;
   Status openEvaluation();
   Status compareRuns();
+  Status compareFiles();
   Status beginRun();
   Status openLosses();
   Status startFeeder();

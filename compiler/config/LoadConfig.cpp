@@ -203,6 +203,24 @@ private:
   KeyStates states;
 };
 
+/// Of keys that exclude each other the one on the command line replaces that of
+/// the file.
+void dropAlternative(const std::string &path, YamlNode &root) {
+  std::string other = path == "training.steps"    ? "epochs"
+                      : path == "training.epochs" ? "steps"
+                                                  : "";
+  YamlNode *training = root.find("training");
+  if (other.empty() || !training)
+    return;
+  for (size_t i = 0; i < training->keys.size(); ++i)
+    if (training->keys[i].text == other &&
+        training->keys[i].position.source == 0) {
+      training->keys.erase(training->keys.begin() + std::ptrdiff_t(i));
+      training->items.erase(training->items.begin() + std::ptrdiff_t(i));
+      return;
+    }
+}
+
 /// Puts the value of one override where its path says, over what the file has.
 void applyOverride(const std::string &text, int source, YamlNode &root,
                    Diagnostics &diagnostics) {
@@ -239,6 +257,7 @@ void applyOverride(const std::string &text, int source, YamlNode &root,
     start = end + 1;
   }
   *node = std::move(value);
+  dropAlternative(path, root);
 }
 
 std::optional<Config> parseChecked(const std::string &text,

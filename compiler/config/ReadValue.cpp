@@ -298,6 +298,10 @@ private:
       if (axis != "data" && axis != "tensor")
         problem = "found the axis '" + axis + "', wanted data or tensor" +
                   didYouMean(nearestWord(axis, axes));
+      else if (std::any_of(
+                   node.keys.begin(), node.keys.begin() + std::ptrdiff_t(i),
+                   [&](const YamlNode &other) { return other.text == axis; }))
+        problem = "found the axis '" + axis + "' twice";
       else if (!size)
         problem =
             "found " + node.items[i].describe() + ", wanted a positive integer";

@@ -127,6 +127,8 @@ void Roster::leave(int exitCode) {
   report(Stage::left);
 }
 
+bool Roster::isJoined() { return joined.has_value(); }
+
 int Roster::requestedStop() { return joined ? joined->page_->stop.load() : 0; }
 
 } // namespace kiln

@@ -54,6 +54,7 @@ public:
   /// roster that its environment tells of, if any. If the run is over already
   /// it ends here. Without a roster the rest does nothing.
   static Status join();
+  static bool isJoined();
   static void report(Stage stage);
   /// Reports it, or ends the process if the run is over already.
   static void beginTraining();

@@ -3,12 +3,14 @@
 #include "runtime/collective/Group.h"
 #include "runtime/collective/Stall.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <map>
 #include <numeric>
 #include <set>
+#include <sstream>
 
 namespace kiln {
 
@@ -173,6 +175,27 @@ Status agree(World *world, const Status &status) {
   return Status();
 }
 
+/// Of texts of several lines, those that the other has not.
+static std::string describeDifference(const std::string &text,
+                                      const std::string &other) {
+  auto split = [](const std::string &all) {
+    std::vector<std::string> lines;
+    std::istringstream stream(all);
+    for (std::string line; std::getline(stream, line);)
+      lines.push_back(
+          line.substr(std::min(line.find_first_not_of(' '), line.size())));
+    return lines;
+  };
+  std::vector<std::string> lines = split(text), others = split(other);
+  if (lines.size() <= 1)
+    return text;
+  std::string found;
+  for (const std::string &line : lines)
+    if (std::find(others.begin(), others.end(), line) == others.end())
+      found += (found.empty() ? "" : "; ") + line;
+  return found;
+}
+
 Status requireSame(World *world, const std::string &what,
                    const std::string &given, Code code) {
   if (!world)
@@ -187,14 +210,16 @@ Status requireSame(World *world, const std::string &what,
   for (const std::string &each : all)
     if (ranks[each].size() > ranks[*most].size())
       most = &each;
-  std::string text;
+  std::string text, usual;
   for (const auto &[each, those] : ranks)
-    if (each != *most)
+    if (each != *most) {
       text += (text.empty() ? "" : ", ") + nameRanks(those) +
               (those.size() == 1 ? " has" : " have") + " another " + what +
-              " (" + each + ")";
+              " (" + describeDifference(each, *most) + ")";
+      usual = describeDifference(*most, each);
+    }
   return Status(code,
-                text + " than " + nameRanks(ranks[*most]) + " (" + *most + ")");
+                text + " than " + nameRanks(ranks[*most]) + " (" + usual + ")");
 }
 
 } // namespace kiln

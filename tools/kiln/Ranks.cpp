@@ -275,11 +275,21 @@ private:
 
   void end() {
     constexpr std::chrono::seconds grace{5};
-    // mpirun wakes those first that were stopped.
     roster_.close();
-    kill(mpirun_, SIGTERM);
+    // mpirun wakes those first that were stopped. One that is ending already
+    // would crash.
+    if (!isEnding())
+      kill(mpirun_, SIGTERM);
     if (!killing_)
       killing_ = Clock::now() + grace;
+  }
+
+  /// Whether a rank is done, or lost: mpirun ends with the ranks, or ends them.
+  bool isEnding() const {
+    for (uint32_t rank = 0; rank < roster_.ranks(); ++rank)
+      if (roster_.stage(rank) >= Stage::leaving)
+        return true;
+    return lost_.has_value();
   }
 
   int describeEnd() const {

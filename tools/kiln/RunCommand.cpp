@@ -136,6 +136,8 @@ static int runInWorld(const RunOptions &options) {
         loadSession(options.artifact, options, world->get(), code);
     if (session)
       code = runSession(*session, options);
+    // What there is to save is saved.
+    Roster::report(Roster::Stage::leaving);
   } catch (const std::exception &error) {
     if (!*world)
       throw;
@@ -143,7 +145,6 @@ static int runInWorld(const RunOptions &options) {
     endWithError(rankName((*world)->rank()) + ": " + error.what(),
                  Code::failed);
   }
-  Roster::report(Roster::Stage::leaving);
   return code;
 }
 

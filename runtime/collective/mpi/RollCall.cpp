@@ -138,6 +138,10 @@ Inquiry RollCall::inquire(std::vector<uint32_t> awaited) {
     if (heard != before)
       patience = Patience(silence);
   }
+  // That one hung and answers now may be because the run is being ended, and
+  // it was woken for that: then this process ends here, too.
+  if (heard == size_)
+    std::this_thread::sleep_for(5 * silence);
   std::lock_guard lock(mpiCalls);
   return {std::move(awaited), heard_};
 }

@@ -220,6 +220,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "1"},
         BadConfig{"mesh: auto", "mesh: {data: 2147483647, tensor: 2147483647}",
                   "is not devices.count = 1"},
+        BadConfig{"mesh: auto", "mesh: {data: 1, data: 1}",
+                  "found the axis 'data' twice"},
         BadConfig{"mesh: auto", "mesh: {tensor: 0}",
                   "found '0', wanted a positive integer"},
         BadConfig{"mesh: auto", "speeds: [1, 2]",
@@ -347,6 +349,25 @@ TEST(Config, PlansAreRead) {
   config = parseConfig(printed, "b.yaml", {}, diagnostics);
   ASSERT_TRUE(config) << diagnostics.text() << printed;
   EXPECT_EQ(config->print(), printed);
+}
+
+// What is said on the command line stands for what the file says in other
+// words.
+TEST(Config, StepsReplaceEpochs) {
+  Diagnostics diagnostics;
+  std::string text = gptText;
+  text.replace(text.find("steps: 400"), 10, "epochs: 3");
+  auto config = parseConfig(text, "a.yaml", {"training.steps=7"}, diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_EQ(config->training.steps, 7);
+  config = parseConfig(
+      gptText, "a.yaml",
+      {"training.schedule={kind: constant}", "training.epochs=2"}, diagnostics);
+  ASSERT_TRUE(config) << diagnostics.text();
+  EXPECT_EQ(config->training.epochs, 2);
+  EXPECT_FALSE(parseConfig(gptText, "a.yaml",
+                           {"training.epochs=2", "training.steps=2"},
+                           diagnostics));
 }
 
 // A replica waits for its slowest device.

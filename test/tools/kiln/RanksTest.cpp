@@ -92,11 +92,22 @@ protected:
   /// Two processes with arguments of their own, or more of the second kind.
   int runTwo(const std::string &first, const std::string &second,
              int others = 1) {
-    std::string root = geteuid() == 0 ? "--allow-run-as-root " : "";
     std::string kiln = " " KILN_COMMAND " run --no-run-folder ";
-    return run("mpirun -q --oversubscribe --bind-to none " + root + "-n 1" +
-               kiln + first + " : -n " + std::to_string(others) + kiln +
-               second);
+    return runMpi("-n 1" + kiln + first + " : -n " + std::to_string(others) +
+                  kiln + second);
+  }
+
+  /// Two processes in folders of their own.
+  int runIn(const std::string &first, const std::string &second,
+            const std::string &arguments) {
+    std::string kiln = " " KILN_COMMAND " run --no-run-folder " + arguments;
+    return runMpi("-n 1 -wdir " + (folder / first) + kiln + " : -n 1 -wdir " +
+                  (folder / second) + kiln);
+  }
+
+  int runMpi(const std::string &arguments) {
+    std::string root = geteuid() == 0 ? "--allow-run-as-root " : "";
+    return run("mpirun -q --oversubscribe --bind-to none " + root + arguments);
   }
 
   std::string err() { return readFile(folder / "err"); }
@@ -296,6 +307,49 @@ TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
                            HasSubstr("than ranks 1, 2 and 3 (")));
 }
 
+// A config's lines that differ are said, not its hash.
+TEST_F(RanksTest, SayHowConfigsDiffer) {
+  artifact::IndexT other = shardedTraining(folder / "text", 4);
+  other.config = "devices:\n  count: 4\n  zero: 3\n";
+  write("sample-other", other);
+  other.config = "devices:\n  count: 4\n  zero: 1\n";
+  write("sample", other);
+  EXPECT_EQ(runTwo("sample", "sample-other"), 4);
+  EXPECT_THAT(err(), HasSubstr("rank 1 has another config (zero: 3) than rank "
+                               "0 (zero: 1)"));
+}
+
+// On other machines the same path may be another file of the same size.
+TEST_F(RanksTest, CompareWhatIsInFiles) {
+  setenv("KILN_COLLECTIVE_TIMEOUT", "20", 1);
+  write("sample", shardedTraining("text", 4));
+  std::string text = sampleText(3000), other = text;
+  std::replace(other.begin(), other.end(), 'a', 'b');
+  ASSERT_NE(text, other);
+  for (const char *name : {"a", "b"}) {
+    fs::create_directory(folder / name);
+    writeFile(folder / name + "/text", text);
+  }
+  EXPECT_EQ(runIn("a", "b", "../sample --steps 2"), 0) << err();
+  writeFile(folder / "b/text", other);
+  EXPECT_EQ(runIn("a", "b", "../sample --steps 2"), 4);
+  EXPECT_THAT(err(), HasSubstr("rank 1 has another file text ("));
+  // Checkpoints of the same step that do not hold the same.
+  for (const char *name : {"a", "b"})
+    ASSERT_EQ(run("env -C " + (folder / name) +
+                  " " KILN_COMMAND " run ../sample --steps 5 --run-folder run"),
+              0)
+        << err();
+  writeFile(folder / "b/text", text);
+  EXPECT_EQ(runIn("a", "b", "../sample --resume run/checkpoints/step-000005"),
+            4);
+  EXPECT_THAT(err(), HasSubstr("rank 1 has another checkpoint "
+                               "run/checkpoints/step-000005 ("));
+  EXPECT_EQ(runIn("a", "a", "../sample --resume run/checkpoints/step-000005"),
+            0)
+      << err();
+}
+
 // Those that go on would wait for those that have ended.
 TEST_F(RanksTest, RefuseAnotherCourse) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "20", 1);
@@ -394,6 +448,25 @@ TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
   EXPECT_EQ(command.finish(), 128 + SIGINT) << err();
   EXPECT_THAT(err(), HasSubstr("stopped by signal 2 (SIGINT)"));
   expectNobodyLeft();
+}
+
+// Nor may it make mpirun crash while that is ending the ranks already.
+TEST_F(RanksTest, EndCleanlyOnASecondSignalThatComesLate) {
+  for (int round = 0; round < 3; ++round) {
+    Child command = startLong("--run-folder run --resume none");
+    ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+    command.signal(SIGINT);
+    Clock::time_point end = Clock::now() + std::chrono::seconds(20);
+    while (err().find("a checkpoint is saved") == std::string::npos &&
+           Clock::now() < end)
+      std::this_thread::yield();
+    std::this_thread::sleep_for((1 + round) * std::chrono::milliseconds(100));
+    command.signal(SIGINT);
+    EXPECT_EQ(command.finish(), 75) << err();
+    EXPECT_THAT(err(), Not(AnyOf(HasSubstr("Segmentation"),
+                                 HasSubstr("abort is already"))));
+    expectNobodyLeft();
+  }
 }
 
 TEST_F(RanksTest, AreAllStoppedWhenOneIsLost) {
