@@ -31,7 +31,7 @@ class RandomModels(KilnTest):
 
 
 class LongRandomModels(RandomModels):
-    MODELS, PLANS = 150, 12
+    MODELS, PLANS = 40, 8
 
 
 if __name__ == "__main__":
