@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/collective/World.h"
+#include "runtime/FindLibrary.h"
 #include "runtime/collective/Group.h"
 #include "runtime/collective/Stall.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <dlfcn.h>
-#include <filesystem>
 #include <map>
 #include <numeric>
 #include <set>
@@ -14,17 +14,7 @@
 
 namespace kiln {
 
-std::string findMpiLibrary() {
-  namespace fs = std::filesystem;
-  std::error_code error;
-  fs::path command = fs::read_symlink("/proc/self/exe", error);
-  for (const char *place : {"../lib/libkiln_mpi.so", "libkiln_mpi.so"}) {
-    fs::path path = (command.parent_path() / place).lexically_normal();
-    if (fs::exists(path, error))
-      return path.string();
-  }
-  return "";
-}
+std::string findMpiLibrary() { return findLibrary("libkiln_mpi.so"); }
 
 bool World::isOneOfMany() {
   const char *size = std::getenv("OMPI_COMM_WORLD_SIZE");

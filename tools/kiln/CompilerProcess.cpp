@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/CompilerProcess.h"
-#include "runtime/Signals.h"
-
 #include "compiler/CompilerLibrary.h"
+#include "runtime/FindLibrary.h"
+#include "runtime/Signals.h"
 
 #include <atomic>
 #include <cerrno>
@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
-#include <filesystem>
 #include <new>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -189,18 +188,9 @@ int runInChild(const std::function<int()> &function, ChildState state) {
 }
 
 std::string findCompilerLibrary() {
-  namespace fs = std::filesystem;
   if (const char *named = std::getenv("KILN_COMPILER_LIBRARY"))
     return named;
-  std::error_code error;
-  fs::path command = fs::read_symlink("/proc/self/exe", error);
-  for (const char *place :
-       {"../lib/libKilnCompiler.so", "libKilnCompiler.so"}) {
-    fs::path path = (command.parent_path() / place).lexically_normal();
-    if (fs::exists(path, error))
-      return path.string();
-  }
-  return "";
+  return findLibrary("libKilnCompiler.so");
 }
 
 int compileInChild(const std::string &library, const CompileOptions &options,
