@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "SampleArtifact.h"
+#include "SampleCollective.h"
 
-#include <gtest/gtest.h>
-
-#include <cstring>
 #include <fstream>
 #include <numeric>
 
@@ -16,189 +13,90 @@ static const std::vector<std::byte> &noKernels() {
   return bytes;
 }
 
-/// One collective on a mesh, with an input and an output of each piece that
-/// tests fill and read on every device.
-struct Subject {
-  std::vector<std::pair<std::string, uint32_t>> mesh;
-  std::vector<uint32_t> axes;
-  CollectiveKind kind;
-  std::vector<std::array<uint64_t, 3>> pieces; // outer, size, inner
-  bool isInPlace = false;                      // all_reduce
-};
-
-/// A whole number for each device, piece and element. Sums are exact, but
-/// depend on who takes part.
-static double valueOf(uint32_t device, size_t piece, uint64_t element) {
-  return static_cast<double>((device + 1) * 1000 + piece * 100 + element);
-}
-
+/// The collective of a sample as a program, with an input and an output of each
+/// piece.
 template <typename Element> class CollectiveRun {
 public:
   CollectiveRun(const Subject &subject, ElementType type, Combine combine)
-      : subject_(subject) {
-    index_ = emptyIndex(1 << 20, 1);
-    setMesh(index_, subject.mesh);
-    ProgramT &program = addProgram(index_, "train");
-    members_ = 1;
-    for (uint32_t axis : subject.axes)
-      members_ *= subject.mesh[axis].second;
-    uint64_t moved = 0, offset = 0;
-    std::vector<Piece> pieces;
-    for (auto [outer, size, inner] : subject.pieces) {
-      uint64_t whole = outer * size * inner,
-               part = outer * partSize(size) * inner;
-      bool isSourcePart = subject.kind == CollectiveKind::all_gather;
-      bool isTargetPart = subject.kind == CollectiveKind::reduce_scatter;
-      sources_.push_back(isSourcePart ? part : whole);
-      targets_.push_back(isTargetPart ? part : whole);
-      uint64_t target = offset + (subject.isInPlace ? 0 : 1 << 16);
-      std::string number = std::to_string(pieces.size());
-      addInput(program, "in" + number, type, sources_.back(), {}, offset,
-               offset);
-      addOutput(program, "out" + number, type,
-                {static_cast<int64_t>(targets_.back())}, target);
-      pieces.push_back(
-          Piece(Place(offset, 0), Place(target, 0), outer, size, inner));
-      moved += whole * sizeof(Element) * (members_ - 1);
-      offset += 1 << 17;
-    }
-    moved_ = subject.kind == CollectiveKind::all_reduce ? 2 * moved : moved;
-    addCollective(program, subject.kind, subject.axes, pieces, 3, moved_, type,
-                  combine);
-    addWait(program, 3);
-    session_.emplace(openSession(index_, noKernels()));
-    for (size_t device = 0; device < session_->devices(); ++device)
+      : sample_(subject, combine, wholeNumber),
+        session_(openSession(makeIndex(type), noKernels())) {
+    for (uint32_t device = 0; device < sample_.devices(); ++device)
       for (size_t piece = 0; piece < subject.pieces.size(); ++piece)
         feed(device, piece);
   }
 
-  uint64_t partSize(uint64_t size) const {
-    return (size + members_ - 1) / members_;
-  }
-
-  /// The element of the whole piece that is number `i` of what a device has,
-  /// which is its part or all of it; none where that is padding.
-  std::optional<uint64_t> elementAt(size_t device, size_t piece, bool isPart,
-                                    uint64_t i) const {
-    auto [outer, size, inner] = subject_.pieces[piece];
-    uint64_t rows = isPart ? partSize(size) : size;
-    uint64_t row = i / inner % rows + (isPart ? memberOf(device) * rows : 0);
-    if (row >= size)
-      return std::nullopt;
-    return (i / (rows * inner) * size + row) * inner + i % inner;
-  }
-
-  void feed(size_t device, size_t piece) {
-    std::vector<Element> values(sources_[piece]);
-    bool isPart = subject_.kind == CollectiveKind::all_gather;
-    for (uint64_t i = 0; i < values.size(); ++i) {
-      std::optional<uint64_t> element = elementAt(device, piece, isPart, i);
-      // Padding is never moved.
-      values[i] = static_cast<Element>(
-          element ? valueOf(isPart ? 0 : device, piece, *element) : -77);
-    }
-    Status status =
-        session_->writeInput("train", "in" + std::to_string(piece),
-                             std::as_bytes(std::span(values)), device);
-    ASSERT_TRUE(status.ok()) << status.message();
-  }
-
-  uint32_t memberOf(size_t device) const {
-    std::vector<uint32_t> members = membersOf(device);
-    return static_cast<uint32_t>(
-        std::find(members.begin(), members.end(), device) - members.begin());
-  }
-
-  std::vector<uint32_t> membersOf(size_t device) const {
-    Mesh mesh(session_->index());
-    flatbuffers::FlatBufferBuilder builder;
-    builder.Finish(builder.CreateVector(subject_.axes));
-    return mesh.members(static_cast<uint32_t>(device),
-                        flatbuffers::GetRoot<Axes>(builder.GetBufferPointer()));
-  }
-
-  void check(Combine combine) {
+  void check() {
     for (int run = 0; run < 3; ++run) {
-      ASSERT_TRUE(session_->run("train").ok());
+      ASSERT_TRUE(session_.run("train").ok());
       uint64_t received = 0;
-      for (size_t device = 0; device < session_->devices(); ++device) {
-        received += session_->receivedBytes(device);
-        for (size_t piece = 0; piece < subject_.pieces.size(); ++piece)
-          checkPiece(device, piece, combine);
+      for (uint32_t device = 0; device < sample_.devices(); ++device) {
+        received += session_.receivedBytes(device);
+        for (size_t piece = 0; piece < sample_.subject().pieces.size(); ++piece)
+          checkPiece(device, piece);
       }
-      EXPECT_EQ(received, (run + 1) * moved_ * session_->devices() / members_);
-      if (subject_.isInPlace)
+      EXPECT_EQ(received, (run + 1) * sample_.movedBytes() * sample_.devices() /
+                              sample_.members());
+      if (sample_.subject().isInPlace)
         break; // The next would combine results.
     }
   }
 
-  void checkPiece(size_t device, size_t piece, Combine combine) {
-    std::vector<Element> found(targets_[piece]);
-    ASSERT_TRUE(session_
-                    ->readOutput("train", "out" + std::to_string(piece),
-                                 std::as_writable_bytes(std::span(found)),
-                                 device)
-                    .ok());
-    bool isPart = subject_.kind == CollectiveKind::reduce_scatter;
-    for (uint64_t i = 0; i < found.size(); ++i) {
-      std::optional<uint64_t> element = elementAt(device, piece, isPart, i);
-      double wanted = 0; // Of padding.
-      if (element && subject_.kind == CollectiveKind::all_gather)
-        wanted = valueOf(0, piece, *element);
-      else if (element)
-        for (uint32_t member : membersOf(device)) {
-          double value = valueOf(member, piece, *element);
-          wanted = combine == Combine::sum ? wanted + value
-                                           : std::max(wanted, value);
-        }
-      ASSERT_EQ(static_cast<double>(found[i]), wanted)
-          << "device " << device << " piece " << piece << " element " << i;
+private:
+  IndexT makeIndex(ElementType type) const {
+    const Subject &subject = sample_.subject();
+    IndexT index = emptyIndex(1 << 20, 1);
+    setMesh(index, subject.mesh);
+    ProgramT &program = addProgram(index, "train");
+    uint64_t offset = 0;
+    std::vector<Piece> pieces;
+    for (auto [outer, size, inner] : subject.pieces) {
+      uint64_t target = offset + (subject.isInPlace ? 0 : 1 << 16);
+      std::string number = std::to_string(pieces.size());
+      addInput(program, "in" + number, type,
+               sample_.sourceElements(pieces.size()), {}, offset, offset);
+      addOutput(program, "out" + number, type,
+                {static_cast<int64_t>(sample_.targetElements(pieces.size()))},
+                target);
+      pieces.push_back(
+          Piece(Place(offset, 0), Place(target, 0), outer, size, inner));
+      offset += 1 << 17;
     }
+    addCollective(program, subject.kind, subject.axes, pieces, 3,
+                  sample_.movedBytes(), type, sample_.combine());
+    addWait(program, 3);
+    return index;
   }
 
-private:
-  Subject subject_;
-  IndexT index_;
-  uint64_t members_, moved_;
-  std::vector<uint64_t> sources_, targets_; // Elements.
-  std::optional<Session> session_;
-};
+  void feed(uint32_t device, size_t piece) {
+    Status status = session_.writeInput(
+        "train", "in" + std::to_string(piece),
+        std::as_bytes(std::span(sample_.source(device, piece))), device);
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
 
-static std::vector<Subject> allSubjects() {
-  std::vector<Subject> subjects;
-  for (auto [data, tensor] : {std::pair(2u, 2u), std::pair(3u, 2u),
-                              std::pair(1u, 4u), std::pair(2u, 4u)})
-    for (const std::vector<uint32_t> &axes :
-         std::vector<std::vector<uint32_t>>{{0}, {1}, {0, 1}, {1, 0}})
-      for (CollectiveKind kind :
-           {CollectiveKind::all_reduce, CollectiveKind::all_gather,
-            CollectiveKind::reduce_scatter})
-        subjects.push_back({{{"data", data}, {"tensor", tensor}},
-                            axes,
-                            kind,
-                            {{1, 7, 1}, {3, 5, 2}, {2, 8, 3}, {1, 1, 4}}});
-  for (bool isInPlace : {false, true})
-    subjects.push_back({{{"data", 4}},
-                        {0},
-                        CollectiveKind::all_reduce,
-                        {{1, 5000, 1}, {1, 3, 1}},
-                        isInPlace});
-  return subjects;
-}
+  void checkPiece(uint32_t device, size_t piece) {
+    std::vector<Element> found(sample_.targetElements(piece));
+    ASSERT_TRUE(session_
+                    .readOutput("train", "out" + std::to_string(piece),
+                                std::as_writable_bytes(std::span(found)),
+                                device)
+                    .ok());
+    expectSame<Element>(found, sample_.wanted(device, piece), device, piece);
+  }
+
+  CollectiveSample<Element> sample_;
+  Session session_;
+};
 
 // Whole numbers, so that the wanted results are exact; padding goes in as
 // something else and must not come out. Counted bytes equal the plan's.
 TEST(Collective, ComputesEveryKindOnEveryGroup) {
   for (const Subject &subject : allSubjects()) {
-    CollectiveRun<float>(subject, ElementType::f32, Combine::sum)
-        .check(Combine::sum);
-    CollectiveRun<double>(subject, ElementType::f64, Combine::max)
-        .check(Combine::max);
-    CollectiveRun<int32_t>(subject, ElementType::i32, Combine::max)
-        .check(Combine::max);
-    CollectiveRun<int64_t>(subject, ElementType::i64, Combine::sum)
-        .check(Combine::sum);
-    if (HasFatalFailure())
+    CollectiveRun<float>(subject, ElementType::f32, Combine::sum).check();
+    CollectiveRun<double>(subject, ElementType::f64, Combine::max).check();
+    CollectiveRun<int32_t>(subject, ElementType::i32, Combine::max).check();
+    CollectiveRun<int64_t>(subject, ElementType::i64, Combine::sum).check();
+    if (HasFailure())
       return;
   }
 }
