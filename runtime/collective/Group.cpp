@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <thread>
 
 namespace kiln {
@@ -43,6 +44,18 @@ Expected<CollectiveSettings> CollectiveSettings::fromEnvironment() {
   return settings;
 }
 
+/// The window has room for a message to and from each member elsewhere, in the
+/// process that has most of them: all must cut alike.
+static uint64_t fitSlot(const Link &link, uint32_t members) {
+  std::map<uint32_t, uint32_t> locals; // By rank.
+  for (uint32_t member = 0; member < members; ++member)
+    ++locals[link.rankOf(member)];
+  uint32_t remotes = 0;
+  for (auto [rank, count] : locals)
+    remotes = std::max(remotes, members - count);
+  return Endpoint::windowBytes / (2 * remotes) / 64 * 64;
+}
+
 Group::Group(std::vector<uint32_t> devices, const std::vector<bool> &isLocal,
              std::unique_ptr<Link> link)
     : devices_(std::move(devices)), seats_(new Seat[devices_.size()]),
@@ -51,6 +64,8 @@ Group::Group(std::vector<uint32_t> devices, const std::vector<bool> &isLocal,
     seats_[member].isLocal = isLocal[member];
     (isLocal[member] ? locals_ : remotes_).push_back(member);
   }
+  if (!remotes_.empty())
+    slotBytes_ = fitSlot(*link_, static_cast<uint32_t>(devices_.size()));
 }
 
 uint32_t Group::memberOf(uint32_t device) const {
@@ -132,18 +147,12 @@ void Group::delay(const Turn &turn) const {
                                 (devices_.size() - 1));
 }
 
-uint64_t Group::slotBytes() const {
-  if (remotes_.empty())
-    return 0;
-  return Endpoint::windowBytes / (2 * remotes_.size()) / 64 * 64;
-}
-
 template <typename Body>
 void Group::forEachRound(const Turn &turn, Body body) const {
   // No part is larger than the first.
   uint64_t most = turn.exchange.countPart(0);
   uint64_t step = remotes_.empty() ? std::max<uint64_t>(most, 1)
-                                   : slotBytes() / turn.exchange.elementBytes;
+                                   : slotBytes_ / turn.exchange.elementBytes;
   for (uint64_t begin = 0; begin < most; begin += step)
     body(begin, begin + step);
 }
@@ -155,7 +164,7 @@ void Group::exchangeMessages(const Turn &turn, uint64_t begin, uint64_t end,
     return;
   const Exchange &exchange = turn.exchange;
   Endpoint &endpoint = turn.endpoint;
-  uint64_t size = exchange.elementBytes, slot = slotBytes();
+  uint64_t size = exchange.elementBytes, slot = slotBytes_;
   auto clip = [&](uint32_t part) {
     return std::min(end, exchange.countPart(part));
   };
@@ -206,7 +215,7 @@ void Group::reduce(const Turn &turn) {
 /// target may be the same.
 void Group::combine(const Turn &turn, uint64_t begin, uint64_t end) {
   const Exchange &exchange = turn.exchange;
-  uint64_t size = exchange.elementBytes, slot = slotBytes();
+  uint64_t size = exchange.elementBytes, slot = slotBytes_;
   uint64_t blockElements = Endpoint::blockBytes / size;
   std::byte *block = turn.endpoint.block.data();
   exchange.forEachRun(turn.member, begin, end, [&](const Exchange::Run &run) {
@@ -269,7 +278,7 @@ void Group::gather(const Turn &turn) {
 
 void Group::takeParts(const Turn &turn, uint64_t begin, uint64_t end) {
   const Exchange &exchange = turn.exchange;
-  uint64_t size = exchange.elementBytes, slot = slotBytes(), remote = 0;
+  uint64_t size = exchange.elementBytes, slot = slotBytes_, remote = 0;
   for (uint32_t member = 0; member < devices_.size(); ++member) {
     const Seat &seat = seats_[member];
     const std::byte *window =

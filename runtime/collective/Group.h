@@ -108,8 +108,6 @@ private:
                         bool isOwnSent, Source source) const;
   void clearPadding(const Turn &turn) const;
   void delay(const Turn &turn) const;
-  /// Bytes that one message may have; 0 if there are none.
-  uint64_t slotBytes() const;
   /// Calls body(begin, end) for the ranges of a part that are moved at once.
   template <typename Body> void forEachRound(const Turn &turn, Body body) const;
   /// Ends the process: a member in it has not come, or what is told of others.
@@ -121,6 +119,7 @@ private:
   std::unique_ptr<Seat[]> seats_;
   std::vector<uint32_t> locals_, remotes_; // Members.
   std::unique_ptr<Link> link_;
+  uint64_t slotBytes_ = 0; // That one message may have; 0 if there are none.
 };
 
 } // namespace kiln

@@ -30,6 +30,15 @@ class DevicesTest(KilnTest):
             self.kiln("run", "-n", count, "m.kiln", "--losses", "many", "--no-run-folder")
             self.assertEqual(self.read("one"), self.read("many"), count)
 
+    def test_processes_with_unequal_parts_of_a_group(self):
+        """The three replicas of a group are in two processes, and their parts are of several messages."""
+        self.kiln("compile", "mlp.yaml", "model.hidden=[700, 700]", "training.global_batch=6", "training.steps=2",
+                  "devices={count: 6, mesh: {data: 3, tensor: 2}, threads: 1}", "-o", "m.kiln")
+        self.kiln("run", "m.kiln", "--losses", "one", "--no-run-folder")
+        for count in ("2", "3"):
+            self.kiln("run", "-n", count, "m.kiln", "--losses", "many", "--no-run-folder")
+            self.assertEqual(self.read("one"), self.read("many"), count)
+
     def test_train_in_processes(self):
         out = self.kiln("train", "tiny.yaml", *MESH, "-n", "2", "--losses", "many", "--no-run-folder")[0]
         self.assertIn("Trained 6 steps", out)

@@ -383,6 +383,12 @@ TEST(Link, MovesPartsThatTakeSeveralMessages) {
   }
 }
 
+// Devices are in equal parts in the processes, but members need not be: one
+// that has fewer in other processes must not send more at once than those take.
+TEST(Link, MovesPartsBetweenProcessesWithUnequalNumbersOfMembers) {
+  checkLong({0, 0, 1});
+}
+
 template <typename Element>
 static void checkOrder(uint32_t members, CollectiveKind kind, uint64_t seed) {
   Subject subject{

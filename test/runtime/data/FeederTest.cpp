@@ -129,7 +129,10 @@ TEST(Feeder, SharesTileTheBatch) {
       EXPECT_EQ(arenas[device][at], static_cast<int32_t>(i));
       EXPECT_EQ(arenas[device][32 + 4 * at], arenas[0][32 + 4 * i]);
     }
-    EXPECT_EQ(arenas[2], arenas[3]);
+    // Apart from staging, where the next batch is already being written.
+    for (auto [begin, end] : {std::pair(0, 16), std::pair(32, 64)})
+      EXPECT_TRUE(std::equal(arenas[2].begin() + begin, arenas[2].begin() + end,
+                             arenas[3].begin() + begin));
   }
 }
 
