@@ -104,7 +104,9 @@ static artifact::ElementType getElementType(Type type) {
     return artifact::ElementType::i32;
   if (type.isInteger(64))
     return artifact::ElementType::i64;
-  return artifact::ElementType::i1;
+  if (type.isInteger(1))
+    return artifact::ElementType::i1;
+  llvm::report_fatal_error("an element type that no artifact has");
 }
 
 static std::vector<int64_t> toVector(ArrayRef<int64_t> shape) {

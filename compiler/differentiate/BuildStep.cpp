@@ -85,6 +85,13 @@ static FailureOr<Signature> readSignature(func::FuncOp function) {
              << ", which is neither a variable nor an input: mark it "
                 "kiln.variable or kiln.input";
   }
+  llvm::SmallDenseSet<Attribute> seen;
+  for (unsigned index : signature.variables)
+    if (Attribute name = function.getArgAttr(index, kVariableAttribute);
+        !seen.insert(name).second)
+      return function.emitError("has variable ")
+             << name << " as argument " << index
+             << " again; wanted one argument for all its uses";
   for (unsigned index : signature.inputs) {
     auto type = cast<RankedTensorType>(function.getArgument(index).getType());
     if (type.getRank() == 0 || !type.isDynamicDim(0))

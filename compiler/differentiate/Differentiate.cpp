@@ -5,6 +5,7 @@
 // Visits ops in reverse and asks each for its vector-Jacobian product, so an op
 // becomes trainable by implementing Differentiable and nothing here changes.
 #include "compiler/differentiate/Recomputation.h"
+#include "compiler/differentiate/SampleSums.h"
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
 
@@ -52,7 +53,9 @@ struct DifferentiatePass : impl::DifferentiateBase<DifferentiatePass> {
       return signalPassFailure();
     }
     for (auto function : getOperation().getOps<func::FuncOp>())
-      if (function->hasAttr(kLossAttribute) && failed(differentiate(function)))
+      if (function->hasAttr(kLossAttribute) &&
+          (failed(verifySampleSums(function)) ||
+           failed(differentiate(function))))
         return signalPassFailure();
   }
 

@@ -49,7 +49,9 @@ mapCuts(ArrayRef<int64_t> from, ArrayRef<int64_t> to, ArrayRef<Cut> cuts) {
                 cut.countUnits(from[dim]),
                 cut.unit * product(from, dim + 1, last)};
       bool isFound = false;
-      for (unsigned other = target; other < targetLast && !isFound; ++other) {
+      for (unsigned other = target;
+           other < std::min<size_t>(targetLast, to.size()) && !isFound;
+           ++other) {
         int64_t before = product(to, target, other),
                 after = product(to, other + 1, targetLast);
         if (span.blocks % before != 0 || span.unit % after != 0)

@@ -79,7 +79,7 @@ Value Partitioner::materialise(Operation *op, const Sharding &wanted) {
     RankedTensorType local = wanted.localType(type, mesh);
     if (isa<BroadcastOp>(op) && tensorType(op->getOperand(0)).getRank() == 0)
       return c.broadcast("->a", getWhole(op->getOperand(0)), local);
-    if (!isElementwise(op)) {
+    if (!isElementwiseOnRuns(op)) {
       Sharding box = wanted;
       box.flat.clear();
       return resharder.reshard(get(whole, box), type, box, wanted);

@@ -69,15 +69,20 @@ bool Partitioner::hasZeroPadding(Value whole, unsigned dimension,
 }
 
 // Zeros give zeros where an op is linear; what they are multiplied by must be
-// no infinity, so it is zero there, too, or is what all elements have.
+// no infinity, so it is zero there, too, or is what all elements have. What
+// they are divided by, in which no op is linear, must not be zero.
 bool Partitioner::keepsZeroPadding(Operation *op) {
   auto linear = dyn_cast<Linear>(op);
   if (!linear || !(isElementwise(op) || isa<TransposeOp>(op)))
     return false;
-  return llvm::any_of(linear.getLinearGroups(), [&](const auto &group) {
+  OperandGroups groups = linear.getLinearGroups();
+  return llvm::any_of(groups, [&](const auto &group) {
     return llvm::all_of(llvm::seq(op->getNumOperands()), [&](unsigned operand) {
       Value value = op->getOperand(operand);
-      return hasZeroPadding(value) ||
+      bool isLinearInIt = llvm::any_of(groups, [&](const auto &other) {
+        return llvm::is_contained(other, operand);
+      });
+      return (isLinearInIt && hasZeroPadding(value)) ||
              (!llvm::is_contained(group, operand) && isUniform(value));
     });
   });
@@ -188,11 +193,6 @@ LogicalResult Partitioner::visit(Operation *op) {
   return success();
 }
 
-// An equation names dimensions, which a run of elements does not have.
-static bool isElementwiseOnRuns(Operation *op) {
-  return isElementwise(op) && !op->hasAttr("equation");
-}
-
 LogicalResult Partitioner::dispatch(Operation *op) {
   if (auto read = dyn_cast<ReadOp>(op))
     return visitRead(read);
@@ -220,7 +220,7 @@ LogicalResult Partitioner::dispatch(Operation *op) {
   if (!rule)
     return op->emitOpError("does not say how it can be cut over devices");
   if (isa<Composite>(op) && isCutWhereWhole(op, *rule))
-    return visitByParts(op);
+    return visitByParts(op, *rule);
   return visitFactored(op, *rule);
 }
 
@@ -312,7 +312,7 @@ bool Partitioner::isCutWhereWhole(Operation *op, const FactorRule &rule) {
 }
 
 // Takes an op apart in the whole program and visits what it is made of.
-LogicalResult Partitioner::visitByParts(Operation *op) {
+LogicalResult Partitioner::visitByParts(Operation *op, const FactorRule &rule) {
   OpBuilder before(op);
   Operation *last = op->getPrevNode();
   SmallVector<RankedTensorType> parts;
@@ -320,6 +320,8 @@ LogicalResult Partitioner::visitByParts(Operation *op) {
     parts.push_back(getSharding(operand).localBox(tensorType(operand), mesh));
   SmallVector<Value> values =
       cast<Composite>(op).decomposeForParts(before, parts);
+  if (values.empty())
+    return visitFactored(op, rule);
   SmallVector<Operation *> made;
   for (Operation *each = last ? last->getNextNode() : &op->getBlock()->front();
        each != op; each = each->getNextNode())
@@ -346,6 +348,11 @@ LogicalResult Partitioner::visitByParts(Operation *op) {
 // Whether padding can be made to add nothing: by zeros where an op is linear,
 // or by what fits the reduction.
 static bool isMaskable(Operation *op) { return isa<Structured, Linear>(op); }
+
+static bool looksUpRows(Operation *op) {
+  auto placed = dyn_cast<Placed>(op);
+  return placed && !placed.getContiguousFactors().empty();
+}
 
 static bool isContiguous(Operation *op, const FactorRule &rule,
                          unsigned factor) {
@@ -424,11 +431,15 @@ SmallVector<Value> Partitioner::cutOperands(Operation *op,
     wanted.partial = kept[index];
     locals.push_back(get(operand, wanted));
     RankedTensorType type = tensorType(operand);
-    if (!isa<FloatType>(type.getElementType()))
-      continue; // What is counted is not summed.
+    // What is counted is not summed; but there is a row of number zero, and
+    // maybe none of the number in the padding.
+    bool isNumber = !isa<FloatType>(type.getElementType());
+    if (isNumber && !looksUpRows(op))
+      continue;
     for (auto [dim, cut] : llvm::enumerate(wanted.dims))
       if (cut.isPadded(type.getDimSize(dim), mesh) &&
-          rule.isReduced(dims[dim]) && !isContiguous(op, rule, dims[dim]) &&
+          (isNumber || rule.isReduced(dims[dim])) &&
+          !isContiguous(op, rule, dims[dim]) &&
           (isMax || !hasZeroPadding(operand, dim, cut)))
         locals.back() = resharder.maskPadding(locals.back(), dim,
                                               type.getDimSize(dim), cut, fill);

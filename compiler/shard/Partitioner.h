@@ -10,6 +10,12 @@ namespace kiln::shard {
 /// The first axis of the mesh, over which the batch is cut.
 inline constexpr unsigned kData = 0;
 
+/// Whether an op can be applied to runs of elements: an equation names
+/// dimensions, which a run does not have.
+inline bool isElementwiseOnRuns(mlir::Operation *op) {
+  return isElementwise(op) && !op->hasAttr("equation");
+}
+
 /// Writes one device's program for ops on whole tensors, op by op in their
 /// order. Each op is cut along the factor that asks for the least to be moved;
 /// what does not fit is resharded where it is used. The batch `?` is cut over
@@ -85,7 +91,7 @@ private:
   mlir::LogicalResult visitSlice(SliceOp op);
   mlir::LogicalResult visitConcatenate(ConcatenateOp op);
   mlir::LogicalResult visitFlat(mlir::Operation *op, const Sharding &flat);
-  mlir::LogicalResult visitByParts(mlir::Operation *op);
+  mlir::LogicalResult visitByParts(mlir::Operation *op, const FactorRule &rule);
   mlir::LogicalResult visitFactored(mlir::Operation *op,
                                     const FactorRule &rule);
   llvm::SmallVector<mlir::Value>

@@ -97,6 +97,15 @@ Value Resharder::gather(Value value, RankedTensorType whole, Sharding &from,
 
 Value Resharder::reshard(Value local, RankedTensorType whole, Sharding from,
                          const Sharding &to) {
+  // Collectives move numbers.
+  if (whole.getElementType().isInteger(1) && from != to) {
+    Composer c(builder, local.getLoc());
+    Type number = builder.getI32Type();
+    Value moved =
+        reshard(c.convert(local, number),
+                RankedTensorType::get(whole.getShape(), number), from, to);
+    return c.compare(Predicate::gt, moved, 0);
+  }
   if (!from.flat.empty() && (from.flat != to.flat || from.dims != to.dims))
     local = unflatten(local, whole, from);
   local = reducePartial(local, whole, from, to);
@@ -160,6 +169,8 @@ Value Resharder::maskPadding(Value local, unsigned dimension, int64_t size,
   std::string letters = indexLetters(type.getRank());
   Value mask = c.broadcast(letters.substr(dimension, 1) + "->" + letters,
                            isReal, type.clone(builder.getI1Type()));
+  if (!isa<FloatType>(type.getElementType())) // Those have no select.
+    return c.mul(local, c.convert(mask, type.getElementType()));
   return c.select(mask, local, c.fill(fill, local));
 }
 

@@ -2,6 +2,7 @@
 #include "dialects/interfaces/Interfaces.h"
 
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/TypeUtilities.h"
 
 #include "dialects/interfaces/Interfaces.cpp.inc"
 
@@ -69,6 +70,11 @@ LogicalResult verifyStructured(Operation *op) {
   for (auto [dimension, size] : llvm::enumerate(sizes))
     if (!size)
       return op->emitOpError("never uses loop dimension ") << dimension;
+  Type element = getElementTypeOrSelf(op->getResult(0).getType());
+  if (cast<Structured>(op).getReduction() != Reduction::none &&
+      !isa<FloatType>(element))
+    return op->emitOpError("reduces elements of type ")
+           << element << "; wanted floats";
   return success();
 }
 

@@ -69,7 +69,8 @@ def Composite : OpInterface<"Composite"> {
       "llvm::SmallVector<mlir::Value>", "decompose", (ins "mlir::OpBuilder &":$builder)>,
     InterfaceMethod<
       "The same for devices that have parts of the operands, of these types. May be ops of this kind on chunks, one "
-      "after the other, where what lies between should not all exist at once.",
+      "after the other, where what lies between should not all exist at once. Nothing if the op cannot be taken apart "
+      "while the batch has no size.",
       "llvm::SmallVector<mlir::Value>", "decomposeForParts",
       (ins "mlir::OpBuilder &":$builder, "llvm::ArrayRef<mlir::RankedTensorType>":$parts), "",
       [{ return $_op.decompose(builder); }]>,

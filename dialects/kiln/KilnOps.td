@@ -435,7 +435,7 @@ def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, DeclareOpInterfaceMethods<Differe
 }
 
 def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, DeclareOpInterfaceMethods<Differentiable>,
-    DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises each channel (the last dimension) over groups of samples, then scales and shifts";
   let description = [{
@@ -454,7 +454,7 @@ def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, DeclareOpInterfaceMethods<Di
 }
 
 def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure,
-    DeclareOpInterfaceMethods<Composite, ["decompose"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gradients of batch_norm with respect to its operand, scale and shift";
   let arguments = (ins Kiln_FloatTensor:$operand, Kiln_FloatTensor:$scale, Kiln_FloatTensor:$mean,

@@ -174,6 +174,16 @@ static std::string imageFactors(Value images) {
   return "b" + places + "c";
 }
 
+// Groups of samples cannot be told apart while the batch has no size.
+Values BatchNormOp::decomposeForParts(OpBuilder &, ArrayRef<RankedTensorType>) {
+  return {};
+}
+
+Values BatchNormGradOp::decomposeForParts(OpBuilder &,
+                                          ArrayRef<RankedTensorType>) {
+  return {};
+}
+
 std::string BatchNormOp::getFactors() {
   std::string images = imageFactors(getOperand());
   return images + ",c,c->" + images + ",bc,bc";

@@ -123,6 +123,8 @@ std::string DropoutOp::getFactors() {
 
 // Elements of a sample have the numbers that they have in the whole.
 void DropoutOp::place(OpBuilder &builder, PartPlace &place) {
+  if (getElements())
+    return; // They are cut like the operand.
   Composer c(builder, getLoc());
   RankedTensorType type = tensorType(getOperand());
   std::string dims = letters(getOperand());

@@ -100,7 +100,9 @@ struct Outcome {
 
   /// The config or the compiler said no before anything ran.
   bool isRefused() const {
-    return exitCode == exitUsage || exitCode == static_cast<int>(Code::noPlan);
+    return exitCode == exitUsage ||
+           exitCode == static_cast<int>(Code::noPlan) ||
+           exitCode == static_cast<int>(Code::inputRejected);
   }
 };
 
