@@ -364,7 +364,7 @@ def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods
 // What people name
 //===----------------------------------------------------------------------===//
 
-def Kiln_Rows : DeclareOpInterfaceMethods<Placed, ["getContiguousFactors"]>;
+defvar Kiln_Rows = DeclareOpInterfaceMethods<Placed, ["getContiguousFactors"]>;
 
 def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Factored>, Kiln_Rows, Linear]> {
