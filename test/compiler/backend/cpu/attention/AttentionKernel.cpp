@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "AttentionKernel.h"
-#include "compiler/backend/cpu/EmitAttention.h"
+#include "compiler/backend/cpu/attention/EmitAttention.h"
 
 using namespace mlir;
 

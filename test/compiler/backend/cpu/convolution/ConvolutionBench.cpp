@@ -4,7 +4,7 @@
 // gradients, one shape a line, so that a script can alternate rounds with a
 // competitor. Arguments: batch, size of the first image, its channels, depth
 // (18 or 50).
-#include "compiler/backend/cpu/EmitConvolution.h"
+#include "compiler/backend/cpu/convolution/EmitConvolution.h"
 #include "test/compiler/backend/cpu/KernelRunner.h"
 #include "test/compiler/backend/cpu/WorkerPair.h"
 

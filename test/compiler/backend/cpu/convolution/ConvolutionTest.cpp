@@ -2,7 +2,7 @@
 // Kernels are compiled, loaded and compared with convolution and pooling as
 // they are written down, in double precision. That the definitions in kiln ops
 // say the same is shown by the gradient cases, which run both.
-#include "compiler/backend/cpu/EmitConvolution.h"
+#include "compiler/backend/cpu/convolution/EmitConvolution.h"
 #include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include <cmath>

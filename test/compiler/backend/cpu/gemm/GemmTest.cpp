@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/backend/cpu/EmitGemm.h"
+#include "compiler/backend/cpu/gemm/EmitGemm.h"
 #include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

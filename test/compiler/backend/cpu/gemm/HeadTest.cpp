@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/backend/cpu/EmitHead.h"
+#include "compiler/backend/cpu/gemm/EmitHead.h"
 #include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Values of a fused kernel: loaded, computed, or read back from where an
 // earlier pass has stored them.
-#include "compiler/backend/cpu/FusedEmitter.h"
+#include "compiler/backend/cpu/rows/FusedEmitter.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/TypeUtilities.h"

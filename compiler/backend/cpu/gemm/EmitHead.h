@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_EMITHEAD_H
-#define KILN_COMPILER_BACKEND_CPU_EMITHEAD_H
+#ifndef KILN_COMPILER_BACKEND_CPU_GEMM_EMITHEAD_H
+#define KILN_COMPILER_BACKEND_CPU_GEMM_EMITHEAD_H
 
 #include "compiler/backend/cpu/ObjectCode.h"
 
@@ -27,4 +27,4 @@ KernelCode emitHead(mlir::ModuleOp module, llvm::StringRef symbol,
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_EMITHEAD_H
+#endif // KILN_COMPILER_BACKEND_CPU_GEMM_EMITHEAD_H

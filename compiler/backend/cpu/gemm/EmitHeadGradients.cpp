@@ -2,7 +2,7 @@
 //
 // The stages of the head that turn powers into dX and dW. A block of the
 // vocabulary is used for both while its probabilities are in cache.
-#include "compiler/backend/cpu/HeadWriter.h"
+#include "compiler/backend/cpu/gemm/HeadWriter.h"
 
 #include "llvm/Support/MathExtras.h"
 

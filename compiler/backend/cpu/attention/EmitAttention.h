@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_EMITATTENTION_H
-#define KILN_COMPILER_BACKEND_CPU_EMITATTENTION_H
+#ifndef KILN_COMPILER_BACKEND_CPU_ATTENTION_EMITATTENTION_H
+#define KILN_COMPILER_BACKEND_CPU_ATTENTION_EMITATTENTION_H
 
 #include "compiler/backend/cpu/ObjectCode.h"
 
@@ -36,4 +36,4 @@ KernelCode emitAttentionGradient(mlir::ModuleOp module, llvm::StringRef symbol,
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_EMITATTENTION_H
+#endif // KILN_COMPILER_BACKEND_CPU_ATTENTION_EMITATTENTION_H

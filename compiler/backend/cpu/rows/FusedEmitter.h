@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_FUSEDEMITTER_H
-#define KILN_COMPILER_BACKEND_CPU_FUSEDEMITTER_H
+#ifndef KILN_COMPILER_BACKEND_CPU_ROWS_FUSEDEMITTER_H
+#define KILN_COMPILER_BACKEND_CPU_ROWS_FUSEDEMITTER_H
 
 #include "compiler/backend/cpu/KernelBody.h"
 #include "compiler/fuse/KernelDomain.h"
@@ -108,4 +108,4 @@ private:
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_FUSEDEMITTER_H
+#endif // KILN_COMPILER_BACKEND_CPU_ROWS_FUSEDEMITTER_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_SLIDINGPLAN_H
-#define KILN_COMPILER_BACKEND_CPU_SLIDINGPLAN_H
+#ifndef KILN_COMPILER_BACKEND_CPU_CONVOLUTION_SLIDINGPLAN_H
+#define KILN_COMPILER_BACKEND_CPU_CONVOLUTION_SLIDINGPLAN_H
 
 #include "compiler/backend/cpu/CpuTarget.h"
 #include "compiler/backend/cpu/MicroKernel.h"
@@ -92,4 +92,4 @@ SlidingPlan planSliding(const SlidingProduct &product, const CpuTarget &target);
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_SLIDINGPLAN_H
+#endif // KILN_COMPILER_BACKEND_CPU_CONVOLUTION_SLIDINGPLAN_H

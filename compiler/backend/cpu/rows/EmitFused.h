@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_EMITFUSED_H
-#define KILN_COMPILER_BACKEND_CPU_EMITFUSED_H
+#ifndef KILN_COMPILER_BACKEND_CPU_ROWS_EMITFUSED_H
+#define KILN_COMPILER_BACKEND_CPU_ROWS_EMITFUSED_H
 
 #include "compiler/backend/cpu/ObjectCode.h"
 #include "compiler/fuse/KernelDomain.h"
@@ -17,4 +17,4 @@ KernelCode emitFused(mlir::ModuleOp module, llvm::StringRef symbol,
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_EMITFUSED_H
+#endif // KILN_COMPILER_BACKEND_CPU_ROWS_EMITFUSED_H

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_EMITATTENTIONBLOCKS_H
-#define KILN_COMPILER_BACKEND_CPU_EMITATTENTIONBLOCKS_H
+#ifndef KILN_COMPILER_BACKEND_CPU_ATTENTION_EMITATTENTIONBLOCKS_H
+#define KILN_COMPILER_BACKEND_CPU_ATTENTION_EMITATTENTIONBLOCKS_H
 
-#include "compiler/backend/cpu/EmitAttention.h"
-#include "compiler/backend/cpu/EmitAttentionVectors.h"
+#include "compiler/backend/cpu/attention/EmitAttention.h"
+#include "compiler/backend/cpu/attention/EmitAttentionVectors.h"
 
 namespace kiln::cpu {
 
@@ -133,4 +133,4 @@ mlir::Value loadLength(VectorBuilder &code, const AttentionShape &shape,
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_EMITATTENTIONBLOCKS_H
+#endif // KILN_COMPILER_BACKEND_CPU_ATTENTION_EMITATTENTIONBLOCKS_H

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_WEIGHTGRADIENTPLAN_H
-#define KILN_COMPILER_BACKEND_CPU_WEIGHTGRADIENTPLAN_H
+#ifndef KILN_COMPILER_BACKEND_CPU_CONVOLUTION_WEIGHTGRADIENTPLAN_H
+#define KILN_COMPILER_BACKEND_CPU_CONVOLUTION_WEIGHTGRADIENTPLAN_H
 
-#include "compiler/backend/cpu/EmitConvolution.h"
+#include "compiler/backend/cpu/convolution/EmitConvolution.h"
 
 #include <array>
 
@@ -42,4 +42,4 @@ WeightPlan planWeightGradient(const ConvolutionShape &shape,
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_WEIGHTGRADIENTPLAN_H
+#endif // KILN_COMPILER_BACKEND_CPU_CONVOLUTION_WEIGHTGRADIENTPLAN_H

@@ -6,8 +6,8 @@
 //
 // Scores are in units of log2: queries are multiplied by scale * log2(e) when
 // they are packed, so that the exponential needs no multiplication.
-#include "compiler/backend/cpu/EmitAttention.h"
-#include "compiler/backend/cpu/EmitAttentionBlocks.h"
+#include "compiler/backend/cpu/attention/EmitAttention.h"
+#include "compiler/backend/cpu/attention/EmitAttentionBlocks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"

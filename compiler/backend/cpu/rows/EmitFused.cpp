@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/backend/cpu/EmitFused.h"
-#include "compiler/backend/cpu/FusedEmitter.h"
+#include "compiler/backend/cpu/rows/EmitFused.h"
+#include "compiler/backend/cpu/rows/FusedEmitter.h"
 #include "compiler/backend/cpu/KernelBody.h"
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"

@@ -12,10 +12,10 @@
 // Shares of the blocks have sums of their own, which a second stage adds in
 // order and writes in the filter's layout. With few inputs a panel would be
 // mostly empty; then the taps of a filter row are columns as well.
-#include "compiler/backend/cpu/EmitConvolution.h"
+#include "compiler/backend/cpu/convolution/EmitConvolution.h"
 
 #include "compiler/backend/cpu/MicroKernel.h"
-#include "compiler/backend/cpu/WeightGradientPlan.h"
+#include "compiler/backend/cpu/convolution/WeightGradientPlan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"

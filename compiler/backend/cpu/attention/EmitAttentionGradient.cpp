@@ -5,8 +5,8 @@
 //   dQ = dS K,  dV += P^T dO,  dK += dS^T Q
 // Queries and keys are packed already multiplied by the scale, and the
 // transposed keys by log2(e), so that no product needs a factor afterwards.
-#include "compiler/backend/cpu/EmitAttention.h"
-#include "compiler/backend/cpu/EmitAttentionBlocks.h"
+#include "compiler/backend/cpu/attention/EmitAttention.h"
+#include "compiler/backend/cpu/attention/EmitAttentionBlocks.h"
 
 #include "llvm/Support/MathExtras.h"
 

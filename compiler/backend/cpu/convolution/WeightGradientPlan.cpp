@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/backend/cpu/WeightGradientPlan.h"
+#include "compiler/backend/cpu/convolution/WeightGradientPlan.h"
 
 #include "compiler/backend/cpu/MicroKernel.h"
 

@@ -7,7 +7,7 @@
 //         for each panel, for each register tile: multiply
 // A with contiguous rows is read in place: its scalars are at constant
 // distances from one pointer, and six streams do not trouble the cache.
-#include "compiler/backend/cpu/EmitGemm.h"
+#include "compiler/backend/cpu/gemm/EmitGemm.h"
 
 #include "compiler/backend/cpu/MicroKernel.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_HEADWRITER_H
-#define KILN_COMPILER_BACKEND_CPU_HEADWRITER_H
+#ifndef KILN_COMPILER_BACKEND_CPU_GEMM_HEADWRITER_H
+#define KILN_COMPILER_BACKEND_CPU_GEMM_HEADWRITER_H
 
-#include "compiler/backend/cpu/EmitHead.h"
+#include "compiler/backend/cpu/gemm/EmitHead.h"
 #include "compiler/backend/cpu/MicroKernel.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -133,4 +133,4 @@ private:
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_HEADWRITER_H
+#endif // KILN_COMPILER_BACKEND_CPU_GEMM_HEADWRITER_H

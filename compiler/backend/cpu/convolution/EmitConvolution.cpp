@@ -13,10 +13,10 @@
 // The depth of a row is contiguous along the taps of one filter row. Rows of a
 // tile are found by six places in the source, so that a tile need not end where
 // a row of the image does.
-#include "compiler/backend/cpu/EmitConvolution.h"
+#include "compiler/backend/cpu/convolution/EmitConvolution.h"
 
-#include "compiler/backend/cpu/EmitGemm.h"
-#include "compiler/backend/cpu/SlidingPlan.h"
+#include "compiler/backend/cpu/gemm/EmitGemm.h"
+#include "compiler/backend/cpu/convolution/SlidingPlan.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"

@@ -3,7 +3,7 @@
 // Channels are lanes, a few registers of them at once, so that comparisons do
 // not wait for each other. Loops over a window run over the part of it that
 // lies in the image.
-#include "compiler/backend/cpu/EmitConvolution.h"
+#include "compiler/backend/cpu/convolution/EmitConvolution.h"
 
 #include "compiler/backend/cpu/MicroKernel.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/backend/cpu/EmitAttentionVectors.h"
+#include "compiler/backend/cpu/attention/EmitAttentionVectors.h"
 #include "compiler/backend/cpu/ObjectCode.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -8,7 +8,7 @@
 // Each logit is exponentiated once, against the maximum of its block; the
 // correction exp(block maximum - logsumexp) is one factor per block and token.
 // Tokens are padded to whole panels with zeros, which add nothing anywhere.
-#include "compiler/backend/cpu/HeadWriter.h"
+#include "compiler/backend/cpu/gemm/HeadWriter.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_EMITCONVOLUTION_H
-#define KILN_COMPILER_BACKEND_CPU_EMITCONVOLUTION_H
+#ifndef KILN_COMPILER_BACKEND_CPU_CONVOLUTION_EMITCONVOLUTION_H
+#define KILN_COMPILER_BACKEND_CPU_CONVOLUTION_EMITCONVOLUTION_H
 
 #include "compiler/backend/cpu/ObjectCode.h"
 #include "dialects/kiln/Windows.h"
@@ -52,4 +52,4 @@ KernelCode emitMaxPoolGradient(mlir::ModuleOp module, llvm::StringRef symbol,
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_EMITCONVOLUTION_H
+#endif // KILN_COMPILER_BACKEND_CPU_CONVOLUTION_EMITCONVOLUTION_H

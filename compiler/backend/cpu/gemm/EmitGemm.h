@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_BACKEND_CPU_EMITGEMM_H
-#define KILN_COMPILER_BACKEND_CPU_EMITGEMM_H
+#ifndef KILN_COMPILER_BACKEND_CPU_GEMM_EMITGEMM_H
+#define KILN_COMPILER_BACKEND_CPU_GEMM_EMITGEMM_H
 
 #include "compiler/backend/cpu/ObjectCode.h"
 
@@ -35,4 +35,4 @@ KernelCode emitGemm(mlir::ModuleOp module, llvm::StringRef symbol,
 
 } // namespace kiln::cpu
 
-#endif // KILN_COMPILER_BACKEND_CPU_EMITGEMM_H
+#endif // KILN_COMPILER_BACKEND_CPU_GEMM_EMITGEMM_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/backend/cpu/SlidingPlan.h"
+#include "compiler/backend/cpu/convolution/SlidingPlan.h"
 
 using namespace mlir;
 
