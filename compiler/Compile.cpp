@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/Compile.h"
 #include "compiler/artifact/WriteArtifact.h"
-#include "compiler/backend/cpu/GenerateKernels.h"
+#include "compiler/backend/KernelCache.h"
 #include "compiler/frontend/ImportModel.h"
 #include "compiler/pipeline/Pipeline.h"
 #include "dialects/kiln/Kiln.h"
@@ -55,13 +55,10 @@ CompileContext::CompileContext() : mlir(MLIRContext::Threading::ENABLED) {
   mlir.loadAllAvailableDialects();
 }
 
-// Writes the module as it is after a stage, for people who want to see what the
-// compiler does.
-static void dump(ModuleOp module, const std::string &folder, StringRef stage) {
-  if (folder.empty())
-    return;
+// Writes the model as the passes see it first.
+static void dumpModel(ModuleOp module, const std::string &folder) {
   std::error_code error;
-  llvm::raw_fd_ostream stream((folder + "/" + stage + ".mlir").str(), error);
+  llvm::raw_fd_ostream stream(folder + "/01-model.mlir", error);
   if (!error)
     module.print(stream);
 }
@@ -89,6 +86,15 @@ static std::string suggestLess(const Config &config) {
   return text;
 }
 
+/// The backend that plans and generates the kernels of the devices.
+static const char *getBackendName(const Config &config) {
+  switch (config.devices.kind) {
+  case DeviceKind::Cpu:
+    return "cpu";
+  }
+  llvm_unreachable("a kind of device");
+}
+
 static Status checkMemory(ModuleOp module, const Config &config) {
   int64_t arena =
       module->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt();
@@ -106,58 +112,40 @@ static Status compileVerified(ModuleOp module, const Config &config,
                               const CompileOptions &options,
                               const std::string &outputPath,
                               const DiagnosticText &text) {
-  dump(module, options.dumpFolder, "1-model");
+  std::string device = options.deviceBackend.empty() ? getBackendName(config)
+                                                     : options.deviceBackend;
+  std::unique_ptr<Backends> backends = Backends::create(
+      options.backends, device, {config.devices.threads, options.isReference});
+  if (!backends)
+    return Status(Code::usage,
+                  "error: this compiler has no backend '" + device + "'");
   options.enter("passes");
+  PassManager plan(module.getContext());
+  buildPlanPipeline(plan, config, *backends, options.changeStep);
+  if (!options.dumpFolder.empty()) {
+    dumpModel(module, options.dumpFolder);
+    dumpAfterPasses(plan, options.dumpFolder);
+  }
   // What a user wrote may ask for what no pass can do; our own models may not.
-  auto failPass = [&] {
+  if (failed(plan.run(module)))
     return text.fail(config.model.kind == ModelKind::File ? Code::inputRejected
                                                           : Code::internal,
                      "error: a pass failed");
-  };
-  PassManager step(module.getContext());
-  buildStepPipeline(step, config);
-  if (failed(step.run(module)))
-    return failPass();
-  dump(module, options.dumpFolder, "2-step");
-  if (options.changeStep)
-    options.changeStep(module);
-  // Replicas with the same share of the batch run the same image; that of the
-  // first is made in place.
-  Images images;
-  SmallVector<OwningOpRef<ModuleOp>> copies;
-  for (int64_t share : config.shares())
-    if (images.empty())
-      images[share] = module;
-    else if (!images.contains(share))
-      images[share] = *copies.emplace_back(module.clone());
-  SmallVector<ModuleOp> modules;
-  for (auto [share, image] : images) {
-    modules.push_back(image);
-    PassManager manager(module.getContext());
-    buildImagePipeline(manager, config, share, options.isReference);
-    if (failed(manager.run(image)))
-      return failPass();
-  }
-  dump(modules.front(), options.dumpFolder, "3-exec");
-  options.enter("kernels");
-  cpu::GenerateOptions generate{cpu::CpuTarget::host(), config.devices.threads,
-                                options.isReference};
-  FailureOr<std::string> kernels = cpu::generateKernels(modules, generate);
-  if (failed(kernels))
-    return text.fail(Code::internal, "error: kernels could not be generated");
-  options.enter("memory plan");
-  for (ModuleOp image : modules) {
-    PassManager memory(module.getContext());
-    buildMemoryPipeline(memory);
-    if (failed(memory.run(image)))
-      return text.fail(Code::internal, "error: memory could not be planned");
+  for (ModuleOp image : getImages(module))
     if (Status fits = checkMemory(image, config); !fits.ok())
       return fits;
-  }
-  dump(modules.front(), options.dumpFolder, "4-planned");
+  options.enter("kernels");
+  std::optional<KernelCache> cache;
+  if (!options.cacheFolder.empty())
+    cache.emplace(options.cacheFolder);
+  ProgramCode code;
+  PassManager generate(module.getContext());
+  buildCodePipeline(generate, *backends, cache ? &*cache : nullptr, code);
+  if (failed(generate.run(module)))
+    return text.fail(Code::internal, "error: kernels could not be generated");
   options.enter("artifact");
   Status written =
-      writeArtifact(images, *kernels, config, generate.target, outputPath);
+      writeArtifact(getImages(module), code, config, *backends, outputPath);
   if (!written.ok())
     return Status(written.code(), "error: " + written.message());
   return {};

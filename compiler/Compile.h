@@ -3,6 +3,7 @@
 #define KILN_COMPILER_COMPILE_H
 
 #include "compiler/config/Config.h"
+#include "compiler/pipeline/Pipeline.h"
 #include "runtime/Status.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -15,11 +16,15 @@ namespace kiln {
 struct CompileOptions {
   /// Generate the unoptimised program that tests compare with.
   bool isReference = false;
-  /// Existing folder for the IR after each stage; empty for none.
+  /// Existing folder for the IR after each pass; empty for none.
   std::string dumpFolder;
-  /// Sees the step of a device before it becomes an image; for tests that show
-  /// that a wrong plan is noticed.
-  std::function<void(mlir::ModuleOp)> changeStep;
+  /// Folder of the cache that kernels are looked up in; empty for none.
+  std::string cacheFolder;
+  llvm::ArrayRef<BackendKind> backends = getBackendKinds();
+  /// The backend of the devices; empty for the one that the config's
+  /// devices.kind names.
+  std::string deviceBackend;
+  ChangeStep changeStep;
   /// Called with the name of each stage when it begins, or null.
   void (*enterStage)(const char *name) = nullptr;
 
@@ -36,8 +41,8 @@ struct CompileContext {
 };
 
 /// Compiles kiln text as a frontend makes it and writes the artifact. The
-/// module is changed in place: after success it is the planned exec program of
-/// the first device, kernels included, which is how tests see what the runtime
+/// module is changed in place: after success it holds the planned images
+/// (`getImages`), kernels included, which is how tests see what the runtime
 /// will run.
 /// Diagnostics are the message of the status, one per line as `file:line:col:
 /// error: ...`.

@@ -22,6 +22,8 @@ int kilnCompile(const KilnCompileRequest *request) {
   options.isReference = request->isReference != 0;
   if (request->dumpFolder)
     options.dumpFolder = request->dumpFolder;
+  if (request->cacheFolder)
+    options.cacheFolder = request->cacheFolder;
   options.enterStage = request->enterStage;
   kiln::Status status =
       kiln::compileConfig(*config, options, request->outputPath);

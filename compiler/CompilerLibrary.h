@@ -24,8 +24,10 @@ struct KilnCompileRequest {
   /// Where the artifact goes. A temporary file of the command's: it may be
   /// written in place, the command publishes it by renaming.
   const char *outputPath;
-  /// Folder for the IR after each stage, or null. It exists.
+  /// Folder for the IR after each pass, or null. It exists.
   const char *dumpFolder;
+  /// Folder of the cache that kernels are kept in, or null.
+  const char *cacheFolder;
   /// Not zero: generate the unoptimised program that tests compare with.
   int32_t isReference;
   /// Called with the name of each stage when it begins, or null.

@@ -100,7 +100,7 @@ Expected<Session> Session::fromArtifact(Artifact artifact,
                                         const SessionOptions &options) {
   if (Status status = artifact.checkTarget(); !status.ok())
     return status;
-  unsigned planned = std::max(artifact.index().target()->threads(), 1u);
+  unsigned planned = std::max(artifact.index().threads(), 1u);
   if (options.threads > planned)
     return Status(Code::usage, artifact.origin() + ": planned for " +
                                    std::to_string(planned) + " threads, " +
@@ -111,7 +111,8 @@ Expected<Session> Session::fromArtifact(Artifact artifact,
     return settings.status();
   settings->world = options.world;
   Expected<cpu::KernelLibrary> library =
-      cpu::KernelLibrary::load(artifact.kernels());
+      cpu::KernelLibrary::load(artifact.section(
+          artifact.findTarget("cpu")->sections()->Get(0)->string_view()));
   if (!library.ok())
     return Status(library.status().code(),
                   artifact.origin() + ": " + library.status().message());
@@ -140,7 +141,7 @@ Status Session::startDevices(const SessionOptions &options) {
       return trace.status();
     trace_ = std::move(*trace);
   }
-  unsigned planned = std::max(index().target()->threads(), 1u);
+  unsigned planned = std::max(index().threads(), 1u);
   cpu::Device::Options device;
   device.workers = options.threads ? options.threads : planned;
   // Processes are taken to share a machine: who has it alone loses little.

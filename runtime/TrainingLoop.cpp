@@ -353,7 +353,7 @@ void TrainingLoop::evaluate() {
 }
 
 DeviceName TrainingLoop::device() const {
-  return {session_.index().target()->device()->string_view(),
+  return {session_.index().device()->string_view(),
           session_.index().devices()->size()};
 }
 

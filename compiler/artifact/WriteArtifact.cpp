@@ -20,10 +20,10 @@ namespace {
 /// modules give equal bytes. Adds kernels to the index.
 class ImageWriter {
 public:
-  ImageWriter(ModuleOp module, artifact::IndexT &index,
-              llvm::StringMap<unsigned> &kernelNumbers)
-      : symbols(module), module(module), mesh(getMesh(module)), index(index),
-        kernelNumbers(kernelNumbers) {}
+  ImageWriter(ModuleOp module, const Backends &backends,
+              artifact::IndexT &index, llvm::StringMap<unsigned> &kernelNumbers)
+      : symbols(module), module(module), mesh(getMesh(module)),
+        backends(backends), index(index), kernelNumbers(kernelNumbers) {}
 
   std::unique_ptr<artifact::ImageT> write();
 
@@ -67,6 +67,7 @@ private:
   SymbolTable symbols;
   ModuleOp module;
   Mesh mesh;
+  const Backends &backends;
   artifact::IndexT &index;
   llvm::StringMap<unsigned> &kernelNumbers;
   std::unique_ptr<artifact::ImageT> image =
@@ -76,9 +77,9 @@ private:
 /// Fills the index table by table.
 class IndexWriter {
 public:
-  IndexWriter(const Images &images, const Config &config,
-              const cpu::CpuTarget &target)
-      : images(images), config(config), target(target) {}
+  IndexWriter(ArrayRef<ModuleOp> images, const ProgramCode &code,
+              const Config &config, const Backends &backends)
+      : images(images), code(code), config(config), backends(backends) {}
 
   flatbuffers::DetachedBuffer write();
 
@@ -87,9 +88,10 @@ private:
   void addSettings();
   void addPublicNames();
 
-  const Images &images;
+  ArrayRef<ModuleOp> images;
+  const ProgramCode &code;
   const Config &config;
-  const cpu::CpuTarget &target;
+  const Backends &backends;
   artifact::IndexT index;
 };
 
@@ -179,6 +181,11 @@ void ImageWriter::addKernels() {
       continue; // Another image has it, too.
     auto entry = std::make_unique<artifact::KernelT>();
     entry->name = kernel.getSymName().str();
+    entry->family = kernel.getFamily()->str();
+    entry->tuning = printTuning(toTuning(*kernel.getTuning()));
+    SmallVector<const Backend *> all = backends.getAll();
+    entry->target =
+        llvm::find(all, &backends.get(kernel.getSpace())) - all.begin();
     for (auto [symbol, items] :
          llvm::zip_equal(*kernel.getStages(), *kernel.getItems())) {
       auto stage = std::make_unique<artifact::KernelStageT>();
@@ -332,10 +339,14 @@ void ImageWriter::addMemory() {
   uint64_t gathered = getOptional("exec.gathered_bytes");
   auto addKinds = [&](bool isHost, uint64_t shared, StringRef suffix,
                       StringRef sharedName) {
+    int64_t alignment =
+        backends
+            .get(isHost ? exec::MemorySpace::host : exec::MemorySpace::device)
+            .getBufferAlignment();
     llvm::MapVector<StringRef, uint64_t> kinds;
     for (auto buffer : module.getOps<exec::BufferOp>())
       if (buffer.getAlwaysLive() && buffer.getHost() == isHost) {
-        uint64_t bytes = buffer.getReservedBytes();
+        uint64_t bytes = llvm::alignTo(buffer.getBytes(), alignment);
         kinds[nameMemory(buffer)] += bytes;
         shared -= bytes;
       }
@@ -360,11 +371,17 @@ void IndexWriter::addSettings() {
   index.compiler = "kiln 0.1.0";
   index.config = config.print();
   index.model = kindOfSection("model", config);
-  index.target = std::make_unique<artifact::TargetT>();
-  index.target->device = "cpu";
-  index.target->cpu = target.name;
-  index.target->features = target.features;
-  index.target->threads = config.devices.threads;
+  index.device = kindOfSection("devices", config);
+  index.threads = config.devices.threads;
+  for (const ProgramCode::Target &target : code.targets) {
+    auto entry = std::make_unique<artifact::TargetT>();
+    entry->backend = target.backend;
+    entry->processor = target.facts.processor;
+    entry->features = target.facts.features;
+    for (const CodeSection &section : target.sections)
+      entry->sections.push_back(section.name);
+    index.targets.push_back(std::move(entry));
+  }
   index.data = std::make_unique<artifact::DataT>();
   index.data->kind = kindOfSection("data", config);
   index.data->path = config.data.path;
@@ -428,7 +445,7 @@ std::unique_ptr<artifact::ImageT> ImageWriter::write() {
 
 // Devices of a replica have the same image and the same samples.
 void IndexWriter::addDevices() {
-  Mesh mesh = getMesh(ModuleOp(images.front().second));
+  Mesh mesh = getMesh(images.front());
   for (auto [name, size] : llvm::zip_equal(mesh.names, mesh.sizes)) {
     auto axis = std::make_unique<artifact::MeshAxisT>();
     axis->name = name;
@@ -436,13 +453,18 @@ void IndexWriter::addDevices() {
     index.mesh.push_back(std::move(axis));
   }
   llvm::StringMap<unsigned> kernelNumbers;
-  for (auto &[share, module] : images)
-    index.images.push_back(ImageWriter(module, index, kernelNumbers).write());
+  llvm::DenseMap<int64_t, uint32_t> numbers; // Of images, by share.
+  for (ModuleOp image : images) {
+    numbers[image->getAttrOfType<IntegerAttr>(kShareAttribute).getInt()] =
+        index.images.size();
+    index.images.push_back(
+        ImageWriter(image, backends, index, kernelNumbers).write());
+  }
   uint64_t first = 0;
   for (int64_t share : config.shares()) {
     for (int64_t place = 0; place < config.devices.mesh.tensor; ++place) {
       auto device = std::make_unique<artifact::DeviceT>();
-      device->image = images.find(share) - images.begin();
+      device->image = numbers.at(share);
       device->first_sample = first;
       index.devices.push_back(std::move(device));
     }
@@ -460,17 +482,18 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
   return builder.Release();
 }
 
-Status writeArtifact(const Images &images, const std::string &kernels,
-                     const Config &config, const cpu::CpuTarget &target,
+Status writeArtifact(ArrayRef<ModuleOp> images, const ProgramCode &code,
+                     const Config &config, const Backends &backends,
                      const std::string &path) {
   flatbuffers::DetachedBuffer bytes =
-      IndexWriter(images, config, target).write();
-  Section sections[] = {
+      IndexWriter(images, code, config, backends).write();
+  std::vector<Section> sections = {
       {std::string(indexSectionName),
-       std::as_bytes(std::span(bytes.data(), bytes.size()))},
-      {std::string(kernelsSectionName),
-       std::as_bytes(std::span(kernels.data(), kernels.size()))},
-  };
+       std::as_bytes(std::span(bytes.data(), bytes.size()))}};
+  for (const ProgramCode::Target &target : code.targets)
+    for (const CodeSection &section : target.sections)
+      sections.push_back(
+          {section.name, std::as_bytes(std::span(section.bytes))});
   return writeContainer(path, sections);
 }
 

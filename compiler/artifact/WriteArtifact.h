@@ -2,24 +2,20 @@
 #ifndef KILN_COMPILER_ARTIFACT_WRITEARTIFACT_H
 #define KILN_COMPILER_ARTIFACT_WRITEARTIFACT_H
 
-#include "compiler/backend/cpu/CpuTarget.h"
+#include "compiler/backend/Backend.h"
 #include "compiler/config/Config.h"
 #include "runtime/Status.h"
 
 #include "mlir/IR/BuiltinOps.h"
-#include "llvm/ADT/MapVector.h"
 
 #include <string>
 
 namespace kiln {
 
-/// One planned exec module for every share of the batch that a replica has.
-using Images = llvm::MapVector<int64_t, mlir::ModuleOp>;
-
-/// Writes planned exec modules, their kernels and the config as one .kiln file.
-Status writeArtifact(const Images &images, const std::string &kernels,
-                     const Config &config, const cpu::CpuTarget &target,
-                     const std::string &path);
+/// Writes planned images, their code and the config as one .kiln file.
+Status writeArtifact(llvm::ArrayRef<mlir::ModuleOp> images,
+                     const ProgramCode &code, const Config &config,
+                     const Backends &backends, const std::string &path);
 
 } // namespace kiln
 

@@ -16,12 +16,24 @@ namespace kiln {
 
 namespace fs = std::filesystem;
 
-static constexpr char entrySuffix[] = ".kiln";
 static constexpr char temporaryMark[] = ".tmp-";
+
+/// Writes all bytes; returns 0 or errno.
+static int writeBytes(int target, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    ssize_t written = write(target, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR)
+      continue;
+    if (written < 0)
+      return errno;
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return 0;
+}
 
 /// Copies all bytes; returns 0 or errno.
 static int copyBytes(int source, int target) {
-  std::vector<char> buffer(1 << 20);
+  std::vector<std::byte> buffer(1 << 20);
   while (true) {
     ssize_t count = read(source, buffer.data(), buffer.size());
     if (count == 0)
@@ -30,34 +42,24 @@ static int copyBytes(int source, int target) {
       continue;
     if (count < 0)
       return errno;
-    for (ssize_t done = 0; done < count;) {
-      ssize_t written = write(target, buffer.data() + done,
-                              static_cast<size_t>(count - done));
-      if (written < 0 && errno == EINTR)
-        continue;
-      if (written < 0)
-        return errno;
-      done += written;
-    }
+    if (int error = writeBytes(
+            target, std::span(buffer).first(static_cast<size_t>(count))))
+      return error;
   }
 }
 
-int copyAtomically(const std::string &source, const std::string &target) {
+/// Has `fill(descriptor)`, which returns 0 or errno, write a file beside the
+/// target and renames it.
+template <typename Fill>
+static int writeAtomically(const std::string &target, Fill fill) {
   static std::atomic<unsigned> number = 0;
   std::string temporary = target + temporaryMark + std::to_string(getpid()) +
                           "-" + std::to_string(number++);
-  int from = open(source.c_str(), O_RDONLY | O_CLOEXEC);
-  if (from < 0)
-    return errno;
   int to =
       open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (to < 0) {
-    int error = errno;
-    close(from);
-    return error;
-  }
-  int error = copyBytes(from, to);
-  close(from);
+  if (to < 0)
+    return errno;
+  int error = fill(to);
   // Some file systems report a full disk only here.
   if (close(to) != 0 && error == 0)
     error = errno;
@@ -68,8 +70,24 @@ int copyAtomically(const std::string &source, const std::string &target) {
   return error;
 }
 
-Cache::Cache(std::string folder, std::function<void(const std::string &)> warn)
-    : folder(std::move(folder)), warn(std::move(warn)) {}
+int copyAtomically(const std::string &source, const std::string &target) {
+  int from = open(source.c_str(), O_RDONLY | O_CLOEXEC);
+  if (from < 0)
+    return errno;
+  int error =
+      writeAtomically(target, [&](int to) { return copyBytes(from, to); });
+  close(from);
+  return error;
+}
+
+Cache::Cache(std::string folder, std::function<void(const std::string &)> warn,
+             Kind kind)
+    : folder(std::move(folder)), warn(std::move(warn)),
+      suffix(kind == Kind::artifact ? ".kiln" : ".kernel") {}
+
+std::string Cache::pathOf(const std::string &key) const {
+  return folder + "/" + key + suffix;
+}
 
 std::string Cache::defaultFolder() {
   auto variable = [](const char *name) {
@@ -122,7 +140,7 @@ std::string
 Cache::lookUp(const std::string &key,
               const std::function<bool(const std::string &)> &isIntact) {
   struct stat status;
-  std::string path = folder + "/" + key + entrySuffix;
+  std::string path = pathOf(key);
   if (folder.empty() || stat(path.c_str(), &status) != 0)
     return "";
   if (!prepareFolder())
@@ -137,12 +155,25 @@ Cache::lookUp(const std::string &key,
 std::string Cache::publish(const std::string &key, const std::string &file) {
   if (!prepareFolder())
     return "";
-  std::string path = folder + "/" + key + entrySuffix;
-  if (int error = copyAtomically(file, path)) {
-    warnOnce("not cached: " + path + ": " + std::strerror(error));
+  std::string path = pathOf(key);
+  return report(path, copyAtomically(file, path));
+}
+
+std::string Cache::publish(const std::string &key,
+                           std::span<const std::byte> bytes) {
+  if (!prepareFolder())
     return "";
-  }
-  return path;
+  std::string path = pathOf(key);
+  return report(path, writeAtomically(
+                          path, [&](int to) { return writeBytes(to, bytes); }));
+}
+
+/// The path, or empty after a failure, which is told once.
+std::string Cache::report(const std::string &path, int error) {
+  if (!error)
+    return path;
+  warnOnce("not cached: " + path + ": " + std::strerror(error));
+  return "";
 }
 
 std::vector<Cache::Entry> Cache::list() const {
@@ -153,7 +184,7 @@ std::vector<Cache::Entry> Cache::list() const {
     std::string name = file.path().filename().string();
     std::error_code sizeError;
     uint64_t bytes = file.file_size(sizeError);
-    if (!sizeError && name.starts_with("kiln_") && name.ends_with(entrySuffix))
+    if (!sizeError && name.starts_with("kiln_") && name.ends_with(suffix))
       entries.push_back(
           {file.path().stem().string(), file.path().string(), bytes});
   }

@@ -4,19 +4,25 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace kiln {
 
-/// Artifacts by compile key, one file each, shared by all processes of a user.
+/// Artifacts by compile key, or kernels by theirs, one file each, shared by all
+/// processes of a user.
 /// An entry appears whole, by a rename, or not at all; readers and writers need
 /// no lock. Nothing that goes wrong here is an error: the worst is a miss.
 class Cache {
 public:
+  /// What the entries hold; both kinds lie in one folder.
+  enum class Kind { artifact, kernel };
+
   /// Warnings go to `warn`, at most one for an unusable folder and one for a
   /// corrupt entry. Nothing is created before something is published.
-  Cache(std::string folder, std::function<void(const std::string &)> warn);
+  Cache(std::string folder, std::function<void(const std::string &)> warn,
+        Kind kind = Kind::artifact);
 
   /// $KILN_CACHE_DIR, $XDG_CACHE_HOME/kiln or ~/.cache/kiln; empty when the
   /// environment names none.
@@ -35,22 +41,27 @@ public:
 
   /// Copies a finished file into the cache. Returns the entry's path, or empty.
   std::string publish(const std::string &key, const std::string &file);
+  /// The same for bytes.
+  std::string publish(const std::string &key, std::span<const std::byte> bytes);
 
-  /// All entries by key.
+  /// All entries of the kind by key.
   std::vector<Entry> list() const;
 
-  /// Removes all entries and the remains of interrupted writers; returns how
-  /// many entries went.
+  /// Removes all entries of the kind and the remains of interrupted writers;
+  /// returns how many entries went.
   size_t clear();
 
   const std::string &path() const { return folder; }
 
 private:
   bool prepareFolder();
+  std::string pathOf(const std::string &key) const;
+  std::string report(const std::string &path, int error);
   void warnOnce(const std::string &message);
 
   std::string folder;
   std::function<void(const std::string &)> warn;
+  const char *suffix;
   bool hasWarned = false;
 };
 

@@ -4,6 +4,7 @@
 #include "runtime/artifact/Sha256.h"
 
 #include <fstream>
+#include <unistd.h>
 
 namespace kiln {
 
@@ -20,6 +21,26 @@ std::string hostProcessor() {
       break;
   }
   return name + "\n" + flags;
+}
+
+// sysconf answers 0 or -1 on some virtual machines; the fallback is the
+// smallest cache a current core has.
+static int64_t cacheBytes(int name, int64_t fallback) {
+  long bytes = sysconf(name);
+  return bytes > 0 ? bytes : fallback;
+}
+
+HostCaches hostCaches() {
+  return {cacheBytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
+          cacheBytes(_SC_LEVEL2_CACHE_SIZE, 512 << 10)};
+}
+
+/// All that code of the CPU backend depends on. Backends for other processors
+/// add what they are asked to generate for.
+static std::string describeTarget() {
+  HostCaches caches = hostCaches();
+  return hostProcessor() + "\n" + std::to_string(caches.l1Bytes) + " " +
+         std::to_string(caches.l2Bytes);
 }
 
 std::optional<std::string> compileKey(const Config &config,
@@ -42,7 +63,7 @@ std::optional<std::string> compileKey(const Config &config,
   // Each part is hashed by itself, so that no two lists of parts join to the
   // same text. The config's text holds the number of threads.
   std::string parts = sha256(*compiler) + sha256(config.print()) +
-                      sha256(*model) + sha256(hostProcessor()) +
+                      sha256(*model) + sha256(describeTarget()) +
                       (inputs.isReference ? "reference" : "optimised");
   return "kiln_" + sha256(parts);
 }

@@ -18,6 +18,12 @@ struct CompileInputs {
 /// generated for the machine that compiles.
 std::string hostProcessor();
 
+/// Sizes of the caches that blocks of kernels are chosen for.
+struct HostCaches {
+  int64_t l1Bytes, l2Bytes;
+};
+HostCaches hostCaches();
+
 /// "kiln_" and 64 hexadecimal digits. Fails when the compiler library or the
 /// model file cannot be read; `error` then says which.
 std::optional<std::string> compileKey(const Config &config,

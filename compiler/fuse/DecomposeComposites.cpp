@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Replaces composite ops by their definitions, so that fusion sees elementwise
-// ops and reductions. Ops with a joint form stay whole unless the reference is
-// wanted. Unused results of a definition die with it.
+// ops and reductions. Ops for which the devices' backend has a joint form stay
+// whole. Unused results of a definition die with it.
 #include "compiler/pipeline/Passes.h"
 
 using namespace mlir;
@@ -15,15 +15,18 @@ namespace {
 
 struct DecomposeCompositesPass
     : impl::DecomposeCompositesBase<DecomposeCompositesPass> {
-  using DecomposeCompositesBase::DecomposeCompositesBase;
+  explicit DecomposeCompositesPass(const Backends *backends)
+      : backends(backends) {}
 
   void runOnOperation() override {
+    const Backend &backend =
+        (backends ? *backends : getDefaultBackends(reference)).getDevice();
     SmallVector<Composite> work;
     getOperation().walk([&](Composite op) { work.push_back(op); });
     // A definition may use composites in turn; they are appended.
     while (!work.empty()) {
       Composite op = work.pop_back_val();
-      if (jointForms && op.hasJointForm())
+      if (backend.hasJointForm(op))
         continue;
       OpBuilder builder(op);
       Operation *before = op->getPrevNode();
@@ -36,7 +39,14 @@ struct DecomposeCompositesPass
       op->erase();
     }
   }
+
+  const Backends *backends;
 };
 
 } // namespace
+
+std::unique_ptr<Pass> createDecomposeComposites(const Backends *backends) {
+  return std::make_unique<DecomposeCompositesPass>(backends);
+}
+
 } // namespace kiln

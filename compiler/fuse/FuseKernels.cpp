@@ -48,6 +48,42 @@ static bool isWithoutReduction(Operation *op) {
   return structured && structured.getReduction() == Reduction::none;
 }
 
+// Whether it neither makes nor reads more than scalars.
+static bool isScalar(Operation *op) {
+  auto isOne = [](Value value) { return countElements(value) == 1; };
+  return op->getNumResults() == 1 && isOne(op->getResult(0)) &&
+         llvm::all_of(op->getOperands(), isOne);
+}
+
+static int64_t countLargest(Operation *op) {
+  int64_t largest = 0;
+  for (Value value : op->getOperands())
+    largest = std::max(largest, countElements(value));
+  for (Value value : op->getResults())
+    largest = std::max(largest, countElements(value));
+  return largest;
+}
+
+// A reduction that loses leading dimensions and keeps more than the last one,
+// such as "bsd->sd", wants rows of its own kind. It joins others last, lest it
+// keep them from each other.
+static bool hasUnusualRows(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  if (!structured || structured.getReduction() == Reduction::none)
+    return false;
+  AffineMap from = structured.getLoopMaps().front(),
+            to = structured.getLoopMaps().back();
+  unsigned rank = from.getNumResults(), kept = to.getNumResults();
+  bool keepsLast =
+      kept > 0 && to.getDimPosition(kept - 1) == from.getDimPosition(rank - 1);
+  for (unsigned position = 0; position + 1 < kept; ++position)
+    keepsLast &= to.getDimPosition(position) == from.getDimPosition(position);
+  bool losesLast =
+      kept + 1 == rank && (kept == 0 || to.getDimPosition(kept - 1) ==
+                                            from.getDimPosition(rank - 2));
+  return kept > 0 && !keepsLast && !losesLast;
+}
+
 static void copyExpandingOpsToReaders(Block &block) {
   SmallVector<Operation *> ops;
   for (Operation &op : block)
@@ -71,19 +107,26 @@ static void copyExpandingOpsToReaders(Block &block) {
 
 namespace {
 
-constexpr size_t kMostOps = 160; // Bounds registers and compile time.
-
-/// A set of ops that become one kernel, and the groups that read what it makes.
+/// A set of ops that become one kernel. What joining asks of the ops is kept
+/// beside them: groups are looked at far more often than they change.
 struct Group {
   SmallVector<Operation *> ops; // In program order.
   bool isOpen = true;           // Whether others may join.
+  bool isScalar = false;        // Neither makes nor reads more than scalars.
+  bool isOnlyExpanding = false;
+  bool hasUnusualRows = false;
+  int64_t largest = 0;          // Elements of the largest value made or read.
   unsigned last = 0;            // Position of its last op in the block.
   unsigned rank = 0;            // Less than that of every group that reads it.
+  unsigned joins = 0;           // How often it has changed.
+  unsigned seenBy = 0;          // The last search that has come here.
+  Group *joined = nullptr;      // The group that has taken its ops.
+  SmallVector<Group *> readers; // Perhaps joined to others since.
 };
 
 class Grouping {
 public:
-  Grouping(Block &block, bool fuse);
+  Grouping(Block &block, const FusionLimits &limits);
   void fuseAll();
   void copyToReaders();
   /// Groups in an order that respects their dependences.
@@ -91,7 +134,6 @@ public:
 
 private:
   using Edges = DenseMap<Group *, llvm::SetVector<Group *>>;
-  using Readers = llvm::SmallPtrSet<Group *, 16>;
   Edges findEdges(bool withVariables);
   SmallVector<Group *> sort(Edges edges);
   bool joinReaders(Operation *op);
@@ -99,17 +141,27 @@ private:
   bool canCopy(Operation *op, Group *reader);
   void copyTo(Group *reader, Operation *op);
   bool tryJoin(Group *writer, Group *reader);
-  std::optional<Readers> findReadersBefore(Group *from, Group *to);
-  void mergeRanks(Group *from, Group *to, const Readers &readers);
+  bool canJoin(Group *writer, Group *reader);
+  bool markReadersBefore(Group *from, Group *to);
+  void mergeRanks(Group *from, Group *to);
   SmallVector<Operation *> merge(ArrayRef<Operation *> some,
                                  ArrayRef<Operation *> others);
-  void visitReaders(Group *group, llvm::function_ref<void(Group *)> visit);
+  SmallVector<Group *> findReaders(Group *group);
+
+  bool isFusing() const { return limits.operations > 1; }
 
   Block &block;
-  bool fuse;
+  FusionLimits limits;
   bool joinsUnusual = false; // See hasUnusualRows.
   std::vector<std::unique_ptr<Group>> groups;
   SmallVector<Group *> ranked; // By rank.
+  unsigned searches = 0;
+  /// Pairs of groups that could not join, with how often each had changed. As
+  /// long as neither changes they cannot: what keeps them apart is theirs, or a
+  /// path between them through others, which joins of others leave one.
+  llvm::DenseSet<
+      std::pair<std::pair<Group *, unsigned>, std::pair<Group *, unsigned>>>
+      refused;
   DenseMap<Operation *, Group *> groupOf;
   DenseMap<Operation *, unsigned> positions;
   /// What devices do together they do in the order of the program, however each
@@ -119,14 +171,19 @@ private:
 
 } // namespace
 
-Grouping::Grouping(Block &block, bool fuse) : block(block), fuse(fuse) {
+Grouping::Grouping(Block &block, const FusionLimits &limits)
+    : block(block), limits(limits) {
   unsigned position = 0;
   for (Operation &op : block.without_terminator()) {
     groups.push_back(std::make_unique<Group>());
     Group &group = *groups.back();
     group.ops = {&op};
-    group.isOpen = fuse && isLaunched(&op) && isFusable(&op);
+    group.isOpen = isFusing() && isLaunched(&op) && isFusable(&op);
     group.last = group.rank = position;
+    group.isScalar = isScalar(&op);
+    group.isOnlyExpanding = isExpanding(&op);
+    group.hasUnusualRows = hasUnusualRows(&op);
+    group.largest = countLargest(&op);
     ranked.push_back(&group);
     groupOf[&op] = &group;
     positions[&op] = position++;
@@ -138,48 +195,59 @@ Grouping::Grouping(Block &block, bool fuse) : block(block), fuse(fuse) {
         nextCollective[previous] = &op;
       previous = &op;
     }
+  for (auto &group : groups)
+    group->readers = findReaders(group.get());
 }
 
-void Grouping::visitReaders(Group *group,
-                            llvm::function_ref<void(Group *)> visit) {
+// The groups that must come after this one.
+SmallVector<Group *> Grouping::findReaders(Group *group) {
+  llvm::SmallSetVector<Group *, 8> readers;
   for (Operation *op : group->ops) {
     for (Operation *user : op->getUsers())
       if (Group *reader = groupOf.lookup(user); reader && reader != group)
-        visit(reader);
+        readers.insert(reader);
     if (Operation *next = nextCollective.lookup(op))
-      visit(groupOf[next]);
+      readers.insert(groupOf[next]);
   }
+  return readers.takeVector();
 }
 
-// The groups of lower rank than `to` that need something `from` makes, or none
-// at all if `to` needs one of them in turn: fusing `from` and `to` would then
+static Group *resolve(Group *group) {
+  while (group->joined)
+    group = group->joined;
+  return group;
+}
+
+// Marks the groups of lower rank than `to` that need something `from` makes.
+// False if `to` needs one of them in turn: fusing `from` and `to` would then
 // close a cycle.
-std::optional<Grouping::Readers> Grouping::findReadersBefore(Group *from,
-                                                             Group *to) {
+bool Grouping::markReadersBefore(Group *from, Group *to) {
   SmallVector<Group *> work = {from};
-  Readers seen;
-  bool hasDetour = false;
-  while (!work.empty() && !hasDetour) {
+  ++searches;
+  while (!work.empty()) {
     Group *group = work.pop_back_val();
-    visitReaders(group, [&](Group *reader) {
-      hasDetour |= reader == to && group != from;
-      if (reader->rank < to->rank && seen.insert(reader).second)
+    for (Group *&slot : group->readers) {
+      Group *reader = slot = resolve(slot);
+      if (reader == to && group != from)
+        return false;
+      if (reader->rank < to->rank && reader->seenBy != searches &&
+          reader != from) {
+        reader->seenBy = searches;
         work.push_back(reader);
-    });
+      }
+    }
   }
-  if (hasDetour)
-    return std::nullopt;
-  return seen;
+  return true;
 }
 
-// The one group takes its place before those that read it; the groups between
-// the two that do not read it move before it.
-void Grouping::mergeRanks(Group *from, Group *to, const Readers &readers) {
+// The one group takes its place before those that read it, which are marked;
+// the groups between the two that do not read it move before it.
+void Grouping::mergeRanks(Group *from, Group *to) {
   unsigned begin = from->rank, end = to->rank + 1;
   SmallVector<Group *> before, after;
   for (Group *group : ArrayRef(ranked).slice(begin, end - begin))
     if (group != from && group != to)
-      (readers.contains(group) ? after : before).push_back(group);
+      (group->seenBy == searches ? after : before).push_back(group);
   before.append({from, to});
   before.append(after);
   for (auto [index, group] : llvm::enumerate(before)) {
@@ -188,44 +256,11 @@ void Grouping::mergeRanks(Group *from, Group *to, const Readers &readers) {
   }
 }
 
-// Whether it neither makes nor reads more than scalars.
-static bool isScalar(Group *group) {
-  auto isOne = [](Value value) { return countElements(value) == 1; };
-  return llvm::all_of(group->ops, [&](Operation *op) {
-    return op->getNumResults() == 1 && isOne(op->getResult(0)) &&
-           llvm::all_of(op->getOperands(), isOne);
-  });
-}
-
-static bool isOnlyExpanding(Group *group) {
-  return llvm::all_of(group->ops, isExpanding);
-}
-
 // Ops on scalars stay among themselves: a kernel over a large tensor that also
 // made a scalar for others would put itself before all of them. Constants are
 // copied to their reader anyway.
 static bool mixesScalars(Group *writer, Group *reader) {
-  return !isOnlyExpanding(writer) && isScalar(writer) != isScalar(reader);
-}
-
-// A reduction that loses leading dimensions and keeps more than the last one,
-// such as "bsd->sd", wants rows of its own kind. It joins others last, lest it
-// keep them from each other.
-static bool hasUnusualRows(Operation *op) {
-  auto structured = dyn_cast<Structured>(op);
-  if (!structured || structured.getReduction() == Reduction::none)
-    return false;
-  AffineMap from = structured.getLoopMaps().front(),
-            to = structured.getLoopMaps().back();
-  unsigned rank = from.getNumResults(), kept = to.getNumResults();
-  bool keepsLast =
-      kept > 0 && to.getDimPosition(kept - 1) == from.getDimPosition(rank - 1);
-  for (unsigned position = 0; position + 1 < kept; ++position)
-    keepsLast &= to.getDimPosition(position) == from.getDimPosition(position);
-  bool losesLast =
-      kept + 1 == rank && (kept == 0 || to.getDimPosition(kept - 1) ==
-                                            from.getDimPosition(rank - 2));
-  return kept > 0 && !keepsLast && !losesLast;
+  return !writer->isOnlyExpanding && writer->isScalar != reader->isScalar;
 }
 
 SmallVector<Operation *> Grouping::merge(ArrayRef<Operation *> some,
@@ -238,46 +273,64 @@ SmallVector<Operation *> Grouping::merge(ArrayRef<Operation *> some,
   return together;
 }
 
+// Of one group that has taken the ops of the other.
+static void joinReaderLists(Group *group, Group *other) {
+  llvm::SmallSetVector<Group *, 8> readers;
+  for (Group *reader : llvm::concat<Group *>(group->readers, other->readers))
+    if (Group *now = resolve(reader); now != group)
+      readers.insert(now);
+  group->readers = readers.takeVector();
+  other->readers.clear();
+}
+
 bool Grouping::tryJoin(Group *writer, Group *reader) {
-  if (writer == reader || !writer->isOpen || !reader->isOpen ||
-      writer->ops.size() + reader->ops.size() > kMostOps ||
-      mixesScalars(writer, reader))
+  if (writer == reader || !writer->isOpen || !reader->isOpen)
     return false;
-  if (isOnlyExpanding(reader))
-    return false; // Its result would be stored.
-  bool hasUnusual = llvm::any_of(writer->ops, hasUnusualRows) ||
-                    llvm::any_of(reader->ops, hasUnusualRows);
-  if (hasUnusual && !joinsUnusual)
+  if ((writer->hasUnusualRows || reader->hasUnusualRows) && !joinsUnusual)
     return false;
-  SmallVector<Operation *> together = merge(writer->ops, reader->ops);
-  if (!KernelDomain::analyse(together))
+  std::pair key{std::pair(writer, writer->joins),
+                std::pair(reader, reader->joins)};
+  if (refused.contains(key))
     return false;
-  Group *earlier = writer->rank < reader->rank ? writer : reader;
-  Group *later = earlier == writer ? reader : writer;
-  auto readersBetween = findReadersBefore(earlier, later);
-  if (!readersBetween)
+  if (!canJoin(writer, reader)) {
+    refused.insert(key);
     return false;
-  mergeRanks(earlier, later, *readersBetween);
+  }
   for (Operation *op : reader->ops)
     groupOf[op] = writer;
-  writer->ops = together;
+  writer->ops = merge(writer->ops, reader->ops);
   writer->last = std::max(writer->last, reader->last);
+  writer->isScalar &= reader->isScalar;
+  writer->isOnlyExpanding &= reader->isOnlyExpanding;
+  writer->hasUnusualRows |= reader->hasUnusualRows;
+  writer->largest = std::max(writer->largest, reader->largest);
+  ++writer->joins;
+  reader->joined = writer;
   reader->ops.clear();
+  joinReaderLists(writer, reader);
   return true;
 }
 
-static int64_t countLargest(Group *group) {
-  int64_t largest = 0;
-  for (Operation *op : group->ops) {
-    largest = std::max(largest, countElements(op->getResult(0)));
-    for (Value operand : op->getOperands())
-      largest = std::max(largest, countElements(operand));
-  }
-  return largest;
+// Whether they can share loops and no cycle arises; then their ranks are those
+// of one group.
+bool Grouping::canJoin(Group *writer, Group *reader) {
+  if (writer->ops.size() + reader->ops.size() > limits.operations ||
+      mixesScalars(writer, reader))
+    return false;
+  if (reader->isOnlyExpanding)
+    return false; // Its result would be stored.
+  if (!KernelDomain::analyse(merge(writer->ops, reader->ops)))
+    return false;
+  Group *earlier = writer->rank < reader->rank ? writer : reader;
+  Group *later = earlier == writer ? reader : writer;
+  if (!markReadersBefore(earlier, later))
+    return false;
+  mergeRanks(earlier, later);
+  return true;
 }
 
 void Grouping::fuseAll() {
-  if (!fuse)
+  if (!isFusing())
     return;
   SmallVector<Operation *> ops;
   for (Operation &op : block.without_terminator())
@@ -303,8 +356,7 @@ bool Grouping::joinSiblings(Value value) {
   llvm::SmallSetVector<Group *, 4> readers;
   for (Operation *user : value.getUsers())
     if (Group *reader = groupOf.lookup(user); reader && reader->isOpen)
-      if (countElements(value) > 1 &&
-          countElements(value) == countLargest(reader))
+      if (countElements(value) > 1 && countElements(value) == reader->largest)
         readers.insert(reader);
   bool hasJoined = false;
   for (size_t index = 1; index < readers.size(); ++index)
@@ -333,7 +385,7 @@ bool Grouping::joinReaders(Operation *op) {
 
 // Whether `reader` would read nothing more if it computed `op` itself.
 bool Grouping::canCopy(Operation *op, Group *reader) {
-  if (!reader || !reader->isOpen || reader->ops.size() >= kMostOps)
+  if (!reader || !reader->isOpen || reader->ops.size() >= limits.operations)
     return false;
   bool readsAll = llvm::all_of(op->getOperands(), [&](Value operand) {
     return llvm::any_of(operand.getUsers(), [&](Operation *user) {
@@ -387,8 +439,8 @@ void Grouping::copyToReaders() {
 Grouping::Edges Grouping::findEdges(bool withVariables) {
   Edges edges;
   for (auto &group : groups)
-    visitReaders(group.get(),
-                 [&](Group *reader) { edges[group.get()].insert(reader); });
+    for (Group *reader : findReaders(group.get()))
+      edges[group.get()].insert(reader);
   if (!withVariables)
     return edges;
   llvm::StringMap<SmallVector<ReadOp>> reads;
@@ -421,8 +473,8 @@ static bool isEager(Group *group) {
     return false;
   // The host takes one tensor after the other.
   if (auto transfer = dyn_cast<TransferOp>(group->ops.front()))
-    return transfer.getMemory() == Memory::device || isScalar(group);
-  return !isLaunched(group->ops.front()) || isUpdate(group) || isScalar(group);
+    return transfer.getMemory() == Memory::device || group->isScalar;
+  return !isLaunched(group->ops.front()) || isUpdate(group) || group->isScalar;
 }
 
 // Follows the program, except that updates of variables, and the scalars that
@@ -518,17 +570,20 @@ static void outline(ArrayRef<Operation *> ops, OpBuilder &builder) {
 namespace {
 
 struct FuseKernelsPass : impl::FuseKernelsBase<FuseKernelsPass> {
-  using FuseKernelsBase::FuseKernelsBase;
+  explicit FuseKernelsPass(const Backends *backends) : backends(backends) {}
 
   void runOnOperation() override {
+    FusionLimits limits = (backends ? *backends : getDefaultBackends(reference))
+                              .getDevice()
+                              .getFusionLimits();
     getOperation().walk(
-        [&](PhaseOp phase) { fuseBlock(phase.getBody().front()); });
+        [&](PhaseOp phase) { fuseBlock(phase.getBody().front(), limits); });
   }
 
-  void fuseBlock(Block &block) {
-    if (fuse)
+  void fuseBlock(Block &block, const FusionLimits &limits) {
+    if (limits.operations > 1)
       copyExpandingOpsToReaders(block);
-    Grouping grouping(block, fuse);
+    Grouping grouping(block, limits);
     grouping.fuseAll();
     grouping.copyToReaders();
     OpBuilder builder(block.getTerminator());
@@ -546,7 +601,14 @@ struct FuseKernelsPass : impl::FuseKernelsBase<FuseKernelsPass> {
       op->erase();
     }
   }
+
+  const Backends *backends;
 };
 
 } // namespace
+
+std::unique_ptr<Pass> createFuseKernels(const Backends *backends) {
+  return std::make_unique<FuseKernelsPass>(backends);
+}
+
 } // namespace kiln

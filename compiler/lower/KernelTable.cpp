@@ -28,11 +28,11 @@ static std::string describe(Block &body) {
 
 // Identity is the text of the body: ops, shapes and attributes, with values
 // numbered from zero.
-exec::KernelOp KernelTable::get(KernelOp kernel) {
+exec::KernelOp KernelTable::get(KernelOp kernel, bool isOnHost) {
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
-  auto copy =
-      exec::KernelOp::create(builder, UnknownLoc::get(module.getContext()),
-                             "kernel", 0, nullptr, nullptr);
+  auto copy = exec::KernelOp::create(
+      builder, UnknownLoc::get(module.getContext()), "kernel", isOnHost,
+      /*scratch_bytes=*/0, nullptr, nullptr, nullptr, nullptr);
   IRMapping mapping;
   kernel.getBody().cloneInto(&copy.getBody(), mapping);
   copy.walk(

@@ -11,7 +11,8 @@ namespace kiln {
 class KernelTable {
 public:
   explicit KernelTable(mlir::ModuleOp module) : module(module) {}
-  exec::KernelOp get(KernelOp kernel);
+  /// The kernel with this body that works on memory of the host or the device.
+  exec::KernelOp get(KernelOp kernel, bool isOnHost);
 
 private:
   mlir::ModuleOp module;

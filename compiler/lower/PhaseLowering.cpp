@@ -162,7 +162,7 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
   }
   int64_t flops = 0;
   kernel.walk([&](Costed op) { flops += op.getFlops(); });
-  exec::KernelOp code = kernels.get(kernel);
+  exec::KernelOp code = kernels.get(kernel, hostOperands != 0);
   exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(),
                          commands.getArrayAttr(names), offsets, strides,
                          kernel.getNumOperands(), code.getSymName(), flops,

@@ -80,6 +80,15 @@ def OffloadOptimizer : Pass<"kiln-offload-optimizer", "mlir::ModuleOp"> {
   let dependentDialects = ["::kiln::KilnDialect"];
 }
 
+def SplitImages : Pass<"kiln-split-images", "mlir::ModuleOp"> {
+  let summary = "Make an image of the step for every share of the batch that a replica has";
+  let description = [{
+    Replicas with the same share of the batch run the same image. The module becomes a list of modules, one per share
+    in the order of first occurrence, each with the attribute `kiln.share`.
+  }];
+  let options = [ListOption<"shares", "shares", "int64_t", "samples of each replica">];
+}
+
 def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
   let summary = "Give the batch its size and turn steps and functions into programs of phases";
   let description = [{
@@ -89,7 +98,7 @@ def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
   }];
   let dependentDialects = ["::kiln::KilnDialect"];
   let options = [
-    Option<"batch", "batch", "int64_t", "1", "samples in one step">,
+    Option<"batch", "batch", "int64_t", "1", "samples in one step, unless the module's kiln.share says">,
     Option<"microBatch", "micro-batch", "int64_t", "0", "samples at once; 0 is the whole batch">,
     Option<"microBatches", "micro-batches", "int64_t", "0",
            "micro-batches of the replica that has most; 0 is as many as the batch has">,
@@ -98,15 +107,19 @@ def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
 
 def DecomposeComposites : Pass<"kiln-decompose-composites", "mlir::ModuleOp"> {
   let summary = "Replace composite ops by their definitions";
+  let description = [{
+    Ops stay whole for which the devices' backend has a joint form. The reference has none.
+  }];
+  let constructor = "kiln::createDecomposeComposites()";
   let dependentDialects = ["::kiln::KilnDialect"];
-  let options = [Option<"jointForms", "joint-forms", "bool", "true",
-                        "keep ops for which the backend has better code as a whole">];
+  let options = [Option<"reference", "reference", "bool", "false", "decompose as for the reference backend">];
 }
 
 def FuseKernels : Pass<"kiln-fuse-kernels", "mlir::ModuleOp"> {
   let summary = "Group elementwise, broadcast and reduction ops into kernels";
+  let constructor = "kiln::createFuseKernels()";
   let dependentDialects = ["::kiln::KilnDialect"];
-  let options = [Option<"fuse", "fuse", "bool", "true", "false makes every op a kernel of its own">];
+  let options = [Option<"reference", "reference", "bool", "false", "every op is a kernel of its own, as the reference backend wants">];
 }
 
 def LowerToExec : Pass<"kiln-lower-to-exec", "mlir::ModuleOp"> {
@@ -114,8 +127,29 @@ def LowerToExec : Pass<"kiln-lower-to-exec", "mlir::ModuleOp"> {
   let dependentDialects = ["::kiln::KilnDialect", "::kiln::exec::ExecDialect"];
 }
 
+def PlanKernels : Pass<"kiln-plan-kernels", "mlir::ModuleOp"> {
+  let summary = "Ask the backends how each kernel will run: stages, items, scratch";
+  let description = [{
+    The backend of a kernel's memory space fixes its family, tuning parameters, stages and scratch. Launches get a buffer
+    for the scratch. No code is generated.
+  }];
+  let constructor = "kiln::createPlanKernels()";
+  let dependentDialects = ["::kiln::exec::ExecDialect"];
+}
+
+def GenerateCode : Pass<"kiln-generate-code", "mlir::ModuleOp"> {
+  let summary = "Generate the code of all planned kernels";
+  let description = [{
+    Runs on the module of all images: each backend generates the kernels of its memory space, once for those of the same
+    name. The code goes beside the module; without a place for it, it is checked and dropped.
+  }];
+  let constructor = "kiln::createGenerateCode()";
+  let dependentDialects = ["::kiln::exec::ExecDialect"];
+}
+
 def PlanMemory : Pass<"kiln-plan-memory", "mlir::ModuleOp"> {
   let summary = "Give every buffer its place in the arena";
+  let constructor = "kiln::createPlanMemory()";
   let dependentDialects = ["::kiln::exec::ExecDialect"];
 }
 

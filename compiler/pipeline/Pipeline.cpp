@@ -52,7 +52,29 @@ static const char *getName(Recompute recompute) {
   llvm_unreachable("a choice of the config");
 }
 
-void buildStepPipeline(OpPassManager &manager, const Config &config) {
+// The option of the micro-batch: 0 is the replica's whole share.
+static ScheduleStepOptions getScheduleOptions(const Config &config) {
+  ScheduleStepOptions schedule;
+  schedule.microBatch = config.training.microBatch;
+  for (int64_t share : config.shares())
+    schedule.microBatches =
+        std::max(schedule.microBatches, config.training.accumulation(share));
+  return schedule;
+}
+
+namespace {
+/// What a test does to the step.
+struct ChangeStepPass : PassWrapper<ChangeStepPass, OperationPass<ModuleOp>> {
+  explicit ChangeStepPass(ChangeStep change) : change(std::move(change)) {}
+  StringRef getName() const override { return "change the step"; }
+  void runOnOperation() override { change(getOperation()); }
+
+  ChangeStep change;
+};
+} // namespace
+
+void buildPlanPipeline(OpPassManager &manager, const Config &config,
+                       const Backends &backends, const ChangeStep &changeStep) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
   if (config.training.precision == Precision::BF16)
     manager.addPass(createRoundActivations());
@@ -62,7 +84,7 @@ void buildStepPipeline(OpPassManager &manager, const Config &config) {
   manager.addPass(createBuildStep(getStepOptions(config.training)));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
-  // One device's part of it.
+  // One device's shard of it.
   ShardOptions shard;
   shard.data = config.devices.mesh.data;
   shard.tensor = config.devices.mesh.tensor;
@@ -73,32 +95,31 @@ void buildStepPipeline(OpPassManager &manager, const Config &config) {
   manager.addPass(createMergeCollectives());
   if (config.devices.offload == Offload::Optimizer)
     manager.addPass(createOffloadOptimizer());
-}
-
-void buildImagePipeline(OpPassManager &manager, const Config &config,
-                        int64_t share, bool isReference) {
-  // The batch has a size from here on.
-  ScheduleStepOptions schedule;
-  schedule.batch = share;
-  for (int64_t other : config.shares())
-    schedule.microBatches =
-        std::max(schedule.microBatches, config.training.accumulation(other));
-  schedule.microBatch = config.training.microBatch;
-  manager.addPass(createScheduleStep(schedule));
-  DecomposeCompositesOptions decompose;
-  decompose.jointForms = !isReference;
-  manager.addPass(createDecomposeComposites(decompose));
-  manager.addPass(createCanonicalizerPass());
+  if (changeStep)
+    manager.addPass(std::make_unique<ChangeStepPass>(changeStep));
+  // One image for each share of the batch, which has a size from here on.
+  SplitImagesOptions split;
+  split.shares = config.shares();
+  manager.addPass(createSplitImages(split));
+  OpPassManager &image = manager.nest<ModuleOp>();
+  image.addPass(createScheduleStep(getScheduleOptions(config)));
+  image.addPass(createDecomposeComposites(&backends));
+  image.addPass(createCanonicalizerPass());
   // No CSE from here on: gradient rules write forward values again so that they
-  // are made where they are read.
-  FuseKernelsOptions fuse;
-  fuse.fuse = !isReference;
-  manager.addPass(createFuseKernels(fuse));
-  manager.addPass(createLowerToExec());
+  // are computed where they are read.
+  image.addPass(createFuseKernels(&backends));
+  image.addPass(createLowerToExec());
+  image.addPass(createPlanKernels(&backends));
+  image.addPass(createPlanMemory(&backends));
 }
 
-void buildMemoryPipeline(OpPassManager &manager) {
-  manager.addPass(createPlanMemory());
+void buildCodePipeline(OpPassManager &manager, const Backends &backends,
+                       CodeStore *store, ProgramCode &code) {
+  manager.addPass(createGenerateCode(&backends, store, &code));
+}
+
+SmallVector<ModuleOp> getImages(ModuleOp module) {
+  return SmallVector<ModuleOp>(module.getOps<ModuleOp>());
 }
 
 void registerDialects(DialectRegistry &registry) {

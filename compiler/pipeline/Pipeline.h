@@ -7,22 +7,33 @@
 
 #include "mlir/Pass/PassManager.h"
 
+#include <functional>
+
 namespace kiln {
 
-/// From a model's loss to the step of one device, on a symbolic batch.
-void buildStepPipeline(mlir::OpPassManager &manager, const Config &config);
+/// Sees the step of one device before it becomes images; for tests that show
+/// that a wrong plan is noticed.
+using ChangeStep = std::function<void(mlir::ModuleOp)>;
 
-/// From the step of a device whose replica takes `share` samples of the global
-/// batch to commands on buffers without places: all that comes before code
-/// generation.
-void buildImagePipeline(mlir::OpPassManager &manager, const Config &config,
-                        int64_t share, bool isReference);
+/// From a model's loss to images whose every buffer has its place: all that is
+/// to be known of a plan, and no code.
+void buildPlanPipeline(mlir::OpPassManager &manager, const Config &config,
+                       const Backends &backends,
+                       const ChangeStep &changeStep = nullptr);
 
-/// Gives buffers their places. After code generation, which knows how much
-/// scratch a kernel needs.
-void buildMemoryPipeline(mlir::OpPassManager &manager);
+/// From planned images to their code.
+void buildCodePipeline(mlir::OpPassManager &manager, const Backends &backends,
+                       CodeStore *store, ProgramCode &code);
 
-/// Dialects that a module may contain in any stage.
+/// The images of a module that has gone through the plan pipeline.
+llvm::SmallVector<mlir::ModuleOp> getImages(mlir::ModuleOp module);
+
+/// Writes the module to `folder` after each pass of Kiln's own and what cleans
+/// up behind it, as `NN-pass.mlir` in the order of the passes; of several
+/// images the first.
+void dumpAfterPasses(mlir::PassManager &manager, const std::string &folder);
+
+/// Dialects that a module may contain after any pass.
 void registerDialects(mlir::DialectRegistry &registry);
 
 } // namespace kiln

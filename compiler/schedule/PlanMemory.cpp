@@ -29,7 +29,11 @@ struct Lifetime {
 };
 
 struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
+  explicit PlanMemoryPass(const Backends *backends) : backends(backends) {}
+
   void runOnOperation() override;
+
+  const Backends *backends;
 };
 
 } // namespace
@@ -37,6 +41,7 @@ struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
 // In order of first use, so that the result does not depend on names.
 static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program,
                                            SymbolTable &symbols, bool isHost,
+                                           int64_t alignment,
                                            int64_t &commands) {
   llvm::MapVector<Operation *, Lifetime> lifetimes;
   commands = 0;
@@ -51,7 +56,9 @@ static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program,
         continue;
       Lifetime &lifetime = lifetimes[buffer];
       if (!lifetime.buffer)
-        lifetime = {buffer, buffer.getReservedBytes(), commands, commands, -1};
+        lifetime = {buffer,
+                    int64_t(llvm::alignTo(buffer.getBytes(), alignment)),
+                    commands, commands, -1};
       lifetime.last = commands;
     }
     ++commands;
@@ -162,20 +169,21 @@ struct MemoryPlan {
 };
 } // namespace
 
-// Offsets from `begin` on.
-static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t begin) {
+// Offsets from `begin` on, at multiples of `alignment`.
+static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t alignment,
+                             int64_t begin) {
   SymbolTable symbols(module);
   int64_t base = begin;
   for (auto buffer : module.getOps<exec::BufferOp>())
     if (buffer.getAlwaysLive() && buffer.getHost() == isHost) {
       buffer.setOffset(base);
-      base += buffer.getReservedBytes();
+      base += llvm::alignTo(buffer.getBytes(), alignment);
     }
   MemoryPlan plan{base - begin, {base - begin, 0}};
   for (auto program : module.getOps<exec::ProgramOp>()) {
     int64_t commands = 0;
     SmallVector<Lifetime> lifetimes =
-        findLifetimes(program, symbols, isHost, commands);
+        findLifetimes(program, symbols, isHost, alignment, commands);
     plan.bytes =
         std::max(plan.bytes, base - begin + placeBest(lifetimes, commands));
     Peak peak = findPeak(lifetimes, commands);
@@ -193,13 +201,25 @@ void PlanMemoryPass::runOnOperation() {
   auto set = [&](StringRef name, int64_t bytes) {
     module->setAttr(name, Builder(module).getI64IntegerAttr(bytes));
   };
-  MemoryPlan device = planMemory(module, /*isHost=*/false, 0);
+  const Backends &asked = backends ? *backends : getDefaultBackends();
+  int64_t alignment = asked.getDevice().getBufferAlignment(),
+          hostAlignment =
+              asked.get(exec::MemorySpace::host).getBufferAlignment();
+  MemoryPlan device = planMemory(module, /*isHost=*/false, alignment, 0);
+  // The host's buffers lie behind the device's.
+  device.bytes = llvm::alignTo(device.bytes, hostAlignment);
   set("exec.arena_bytes", device.bytes);
   set("exec.live_bytes", device.peak.bytes);
   if (device.peak.gathered)
     set("exec.gathered_bytes", device.peak.gathered);
-  if (int64_t host = planMemory(module, /*isHost=*/true, device.bytes).bytes)
-    set("exec.host_bytes", host);
+  MemoryPlan host =
+      planMemory(module, /*isHost=*/true, hostAlignment, device.bytes);
+  if (host.bytes)
+    set("exec.host_bytes", host.bytes);
+}
+
+std::unique_ptr<Pass> createPlanMemory(const Backends *backends) {
+  return std::make_unique<PlanMemoryPass>(backends);
 }
 
 } // namespace kiln

@@ -105,6 +105,9 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
   using ScheduleStepBase::ScheduleStepBase;
 
   void runOnOperation() override {
+    if (auto share =
+            getOperation()->getAttrOfType<IntegerAttr>(kShareAttribute))
+      batch = share.getInt();
     if (batch < 1) {
       getOperation().emitError("needs a batch of at least 1, found ")
           << int64_t(batch);

@@ -9,6 +9,11 @@
 #include "mlir/IR/OpImplementation.h"
 #include "mlir/IR/SymbolTable.h"
 
+namespace kiln::exec {
+/// Where a buffer lies, and by that where the kernels run that work on it.
+enum class MemorySpace { device, host };
+} // namespace kiln::exec
+
 #include "dialects/exec/ExecDialect.h.inc"
 #include "dialects/exec/ExecEnums.h.inc"
 #define GET_OP_CLASSES

@@ -34,8 +34,9 @@ def Exec_BufferOp : Exec_Op<"buffer", [Symbol]> {
     $sym_name $kind `bytes` $bytes (`always_live` $always_live^)? (`host` $host^)? (`offset` $offset^)? attr-dict
   }];
   let extraClassDeclaration = [{
-    /// What the arena gives it: each buffer begins in a cache line of its own.
-    int64_t getReservedBytes() { return ::llvm::alignTo(getBytes(), 64); }
+    ::kiln::exec::MemorySpace getSpace() {
+      return getHost() ? ::kiln::exec::MemorySpace::host : ::kiln::exec::MemorySpace::device;
+    }
   }];
 }
 
@@ -43,12 +44,19 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
   let summary = "Code to generate: kiln ops on tensors";
   let description = [{
     The arguments of the block are the inputs, what its yield returns are the outputs; a launch passes their places in that
-    order, scratch last. `stages` and `items` are what the
-    backend made of it: the functions to call and how many work items each has.
+    order, scratch last. All of them lie in one memory space, the device's or with `host` the host's, which names the
+    backend that plans the kernel and generates its code. The rest is the backend's plan: the `family` of kernels that
+    serves it, its parameters (`tuning`), the functions to call (`stages`), how many work `items` each has, and bytes of scratch.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$scratch_bytes,
+  let arguments = (ins SymbolNameAttr:$sym_name, UnitAttr:$host, I64Attr:$scratch_bytes,
+                   OptionalAttr<StrAttr>:$family, OptionalAttr<DictionaryAttr>:$tuning,
                    OptionalAttr<StrArrayAttr>:$stages, OptionalAttr<DenseI64ArrayAttr>:$items);
   let regions = (region SizedRegion<1>:$body);
+  let extraClassDeclaration = [{
+    ::kiln::exec::MemorySpace getSpace() {
+      return getHost() ? ::kiln::exec::MemorySpace::host : ::kiln::exec::MemorySpace::device;
+    }
+  }];
   let assemblyFormat = "$sym_name $body attr-dict";
 }
 

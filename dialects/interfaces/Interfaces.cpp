@@ -2,6 +2,7 @@
 #include "dialects/interfaces/Interfaces.h"
 
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/IRMapping.h"
 #include "mlir/IR/TypeUtilities.h"
 
 #include "dialects/interfaces/Interfaces.cpp.inc"
@@ -87,26 +88,88 @@ SmallVector<int64_t> getLoopSizes(Structured op) {
   return sizes;
 }
 
-static int64_t countPoints(Structured op) {
-  int64_t points = 1;
-  for (int64_t size : getLoopSizes(op))
-    points *= size;
-  return points;
+int64_t getByteSize(Type type) {
+  auto tensor = cast<RankedTensorType>(type);
+  int64_t width = tensor.getElementTypeBitWidth();
+  return tensor.getNumElements() * (width == 1 ? 1 : width / 8);
 }
 
-// A contraction multiplies elements of two operands and sums.
-static bool isContraction(Structured op) {
-  return op->getNumOperands() == 2 && op.getReduction() == Reduction::sum;
+int64_t getStreamedBytes(Operation *op) {
+  int64_t bytes = 0;
+  for (Type type : llvm::concat<Type>(SmallVector<Type>(op->getOperandTypes()),
+                                      SmallVector<Type>(op->getResultTypes())))
+    bytes += getByteSize(type);
+  return bytes;
 }
 
-int64_t getStructuredFlops(Operation *op) {
-  auto structured = cast<Structured>(op);
-  return isContraction(structured) ? 2 * countPoints(structured) : 0;
+// A contraction is a matrix product over the loops that both operands and the
+// result have; m loops are of the left operand, n loops of the right.
+static MatrixWork getProduct(Structured op, ArrayRef<int64_t> sizes) {
+  SmallVector<AffineMap> maps = op.getLoopMaps();
+  Type element = getElementTypeOrSelf(op->getOperand(0).getType());
+  int64_t batch = 1, m = 1, n = 1, k = 1;
+  for (auto [dimension, size] : llvm::enumerate(sizes)) {
+    bool isLeft = maps[0].isFunctionOfDim(dimension),
+         isRight = maps[1].isFunctionOfDim(dimension),
+         isKept = maps[2].isFunctionOfDim(dimension);
+    (!isKept ? k : isLeft && isRight ? batch : isLeft ? m : n) *= size;
+  }
+  return MatrixWork(batch, m, n, k, element);
 }
 
-int64_t getStructuredPointwise(Operation *op) {
-  auto structured = cast<Structured>(op);
-  return isContraction(structured) ? 0 : countPoints(structured);
+static Work getStructuredWork(Structured op) {
+  SmallVector<int64_t> sizes = getLoopSizes(op);
+  Work work;
+  work.bytes = getStreamedBytes(op);
+  bool isContraction =
+      op->getNumOperands() == 2 && op.getReduction() == Reduction::sum;
+  if (isContraction)
+    work.products.push_back(getProduct(op, sizes));
+  else
+    work.pointwise = llvm::product_of(sizes);
+  return work;
+}
+
+// The work of the simpler ops that define it, which are made in a block of
+// their own and thrown away. Fused, they stream what the op does.
+static Work getCompositeWork(Operation *op) {
+  Work work;
+  Region region;
+  Block &block = region.emplaceBlock();
+  IRMapping mapping;
+  for (Value operand : op->getOperands())
+    if (!mapping.contains(operand))
+      mapping.map(operand, block.addArgument(operand.getType(), op->getLoc()));
+  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  Operation *copy = builder.clone(*op, mapping);
+  builder.setInsertionPoint(copy);
+  cast<Composite>(copy).decompose(builder);
+  for (Operation &part : block)
+    if (auto costed = dyn_cast<Costed>(part); costed && &part != copy) {
+      Work more = costed.getWork();
+      work.products.append(more.products);
+      work.pointwise += more.pointwise;
+    }
+  work.bytes = getStreamedBytes(op);
+  block.dropAllReferences();
+  return work;
+}
+
+Work getDerivedWork(Operation *op) {
+  auto isStatic = [](Type type) {
+    return cast<RankedTensorType>(type).hasStaticShape();
+  };
+  // The product of sizes would be that of markers.
+  if (!llvm::all_of(op->getOperandTypes(), isStatic) ||
+      !llvm::all_of(op->getResultTypes(), isStatic))
+    llvm::report_fatal_error("the work of an op whose batch has no size yet");
+  if (auto structured = dyn_cast<Structured>(op))
+    return getStructuredWork(structured);
+  if (isa<Composite>(op))
+    return getCompositeWork(op);
+  Work work;
+  work.bytes = getStreamedBytes(op);
+  return work;
 }
 
 bool isElementwise(Operation *op) {

@@ -49,16 +49,17 @@ def Differentiable : OpInterface<"Differentiable"> {
 def Costed : OpInterface<"Costed"> {
   let cppNamespace = "::kiln";
   let description = [{
-    What an op costs, by closed formulas over static shapes. `flops` counts the multiplications
-    and additions of contractions only, the figure that people compare with a
-    machine's peak; `pointwise` counts every other scalar operation, one each.
+    What an op costs, by closed formulas over static shapes: matrix products with their sizes, which a cost model needs
+    to know how efficient they are, every other scalar operation, one each, and the bytes that it streams.
   }];
   let methods = [
-    InterfaceMethod<"Multiplications and additions of contractions.",
-      "int64_t", "getFlops", (ins), "", [{ return ::kiln::getStructuredFlops($_op); }]>,
-    InterfaceMethod<"Scalar operations that are not part of a contraction.",
-      "int64_t", "getPointwise", (ins), "", [{ return ::kiln::getStructuredPointwise($_op); }]>,
+    InterfaceMethod<"All shapes must be static.",
+      "::kiln::Work", "getWork", (ins), "", [{ return ::kiln::getDerivedWork($_op); }]>,
   ];
+  let extraSharedClassDeclaration = [{
+    /// Multiplications and additions of matrix products: the figure that people compare with a machine's peak.
+    int64_t getFlops() { return $_op.getWork().getFlops(); }
+  }];
 }
 
 def Composite : OpInterface<"Composite"> {
@@ -74,9 +75,6 @@ def Composite : OpInterface<"Composite"> {
       "llvm::SmallVector<mlir::Value>", "decomposeForParts",
       (ins "mlir::OpBuilder &":$builder, "llvm::ArrayRef<mlir::RankedTensorType>":$parts), "",
       [{ return $_op.decompose(builder); }]>,
-    InterfaceMethod<
-      "Whether a backend has better code for the op as a whole than for its definition.",
-      "bool", "hasJointForm", (ins), "", [{ return false; }]>,
   ];
 }
 

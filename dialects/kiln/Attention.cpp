@@ -35,8 +35,6 @@ LogicalResult AttentionOp::verify() {
                          getLengths());
 }
 
-bool AttentionOp::hasJointForm() { return true; }
-
 namespace {
 struct Heads {
   Value queries, keys, values;
@@ -72,24 +70,27 @@ Values AttentionOp::decompose(OpBuilder &builder) {
           c.add(greatest, c.log(sum))};
 }
 
-// Query-key pairs of all heads. A causal row s sees s + 1 keys.
-static int64_t countPairs(RankedTensorType packed, bool isCausal) {
+// `count` products per head, each over all pairs of a query and a key that it
+// sees: of a causal row s those are s + 1. For every pair also scale, subtract,
+// exponential, sum and divide.
+static Work getAttentionWork(Operation *op, RankedTensorType packed,
+                             bool isCausal, unsigned count) {
   ArrayRef<int64_t> shape = packed.getShape();
-  int64_t sequence = shape[1];
-  int64_t pairs =
-      isCausal ? sequence * (sequence + 1) / 2 : sequence * sequence;
-  return shape[0] * shape[3] * pairs;
+  int64_t sequence = shape[1], heads = shape[0] * shape[3];
+  MatrixWork product(heads, sequence, sequence, /*k=*/shape[4],
+                     packed.getElementType());
+  if (isCausal)
+    product.computed = sequence * (sequence + 1) / 2;
+  Work work;
+  work.products.assign(count, product);
+  work.pointwise = 5 * heads * product.computed;
+  work.bytes = getStreamedBytes(op);
+  return work;
 }
 
-// Two products (scores and result), a multiplication and an addition each.
-int64_t AttentionOp::getFlops() {
-  auto packed = tensorType(getPacked());
-  return 4 * packed.getShape().back() * countPairs(packed, getCausal());
-}
-
-// Scale, subtract, exponential, sum and divide for every pair.
-int64_t AttentionOp::getPointwise() {
-  return 5 * countPairs(tensorType(getPacked()), getCausal());
+// Scores and result.
+Work AttentionOp::getWork() {
+  return getAttentionWork(*this, tensorType(getPacked()), getCausal(), 2);
 }
 
 Values AttentionOp::buildVjp(OpBuilder &builder, ValueRange grads) {
@@ -118,8 +119,6 @@ LogicalResult AttentionGradOp::verify() {
                          getLengths());
 }
 
-bool AttentionGradOp::hasJointForm() { return true; }
-
 // With P = exp(scores - lse): dV = P^T dO, dP = dO V^T, dS = P (dP - rowsum(dO
 // O)), dQ = dS K scale, dK = dS^T Q scale.
 Values AttentionGradOp::decompose(OpBuilder &builder) {
@@ -143,14 +142,9 @@ Values AttentionGradOp::decompose(OpBuilder &builder) {
   return {c.concatenate(parts, 2)};
 }
 
-// Five products: scores again, dV, dP, dQ and dK.
-int64_t AttentionGradOp::getFlops() {
-  auto packed = tensorType(getPacked());
-  return 10 * packed.getShape().back() * countPairs(packed, getCausal());
-}
-
-int64_t AttentionGradOp::getPointwise() {
-  return 5 * countPairs(tensorType(getPacked()), getCausal());
+// Scores again, dV, dP, dQ and dK.
+Work AttentionGradOp::getWork() {
+  return getAttentionWork(*this, tensorType(getPacked()), getCausal(), 5);
 }
 
 std::string AttentionGradOp::getFactors() {

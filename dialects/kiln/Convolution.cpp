@@ -319,49 +319,67 @@ Values MaxPoolGradOp::decompose(OpBuilder &builder) {
                          windows)};
 }
 
-bool ConvolutionOp::hasJointForm() { return true; }
-bool ConvolutionGradInputOp::hasJointForm() { return true; }
-bool ConvolutionGradWeightOp::hasJointForm() { return true; }
-bool MaxPoolOp::hasJointForm() { return true; }
-bool MaxPoolGradOp::hasJointForm() { return true; }
-
 //===----------------------------------------------------------------------===//
 // Costs
 //===----------------------------------------------------------------------===//
 
-// A multiplication and an addition for each element of the filter at each
-// place.
-static int64_t countFlops(RankedTensorType result, RankedTensorType filter) {
-  return 2 * result.getNumElements() / result.getDimSize(3) *
-         filter.getNumElements();
+// Every element of the filter meets every place of the result once, padding
+// included, as in the figures that others report.
+static Work getConvolutionWork(Operation *op, int64_t m, int64_t n, int64_t k,
+                               Type elementType) {
+  Work work;
+  work.products.emplace_back(/*batch=*/1, m, n, k, elementType);
+  work.bytes = getStreamedBytes(op);
+  return work;
 }
 
-int64_t ConvolutionOp::getFlops() {
-  return countFlops(tensorType(getResult()), tensorType(getFilter()));
-}
-int64_t ConvolutionGradInputOp::getFlops() {
-  return countFlops(tensorType(getGrad()), tensorType(getFilter()));
-}
-int64_t ConvolutionGradWeightOp::getFlops() {
-  return countFlops(tensorType(getGrad()), tensorType(getResult()));
-}
-int64_t ConvolutionOp::getPointwise() { return 0; }
-int64_t ConvolutionGradInputOp::getPointwise() { return 0; }
-int64_t ConvolutionGradWeightOp::getPointwise() { return 0; }
+namespace {
+/// Of a convolution with this result and filter.
+struct Counts {
+  Counts(Value result, Value filter)
+      : outputs(tensorType(filter).getDimSize(0)),
+        inputs(tensorType(filter).getDimSize(1)),
+        places(tensorType(result).getNumElements() / outputs),
+        taps(tensorType(filter).getNumElements() / outputs / inputs) {}
+  int64_t outputs, inputs, places, taps;
+};
+} // namespace
 
-static int64_t countTaps(Value result, ArrayRef<int64_t> window) {
-  return tensorType(result).getNumElements() * window[0] * window[1];
+Work ConvolutionOp::getWork() {
+  Counts counts(getResult(), getFilter());
+  return getConvolutionWork(*this, counts.places, counts.outputs,
+                            counts.inputs * counts.taps,
+                            getElementTypeOrSelf(getFilter().getType()));
+}
+Work ConvolutionGradInputOp::getWork() {
+  Counts counts(getGrad(), getFilter());
+  return getConvolutionWork(*this, counts.places, counts.inputs * counts.taps,
+                            counts.outputs,
+                            getElementTypeOrSelf(getFilter().getType()));
+}
+Work ConvolutionGradWeightOp::getWork() {
+  Counts counts(getGrad(), getResult());
+  return getConvolutionWork(*this, counts.outputs, counts.inputs * counts.taps,
+                            counts.places,
+                            getElementTypeOrSelf(getResult().getType()));
+}
+
+static Work getPoolWork(Operation *op, Value result, ArrayRef<int64_t> window,
+                        int64_t perTap) {
+  Work work;
+  work.pointwise =
+      perTap * tensorType(result).getNumElements() * window[0] * window[1];
+  work.bytes = getStreamedBytes(op);
+  return work;
 }
 
 // A comparison for each element of each window; the gradient also adds.
-int64_t MaxPoolOp::getPointwise() {
-  return countTaps(getResult(), getWindow());
+Work MaxPoolOp::getWork() {
+  return getPoolWork(*this, getResult(), getWindow(), 1);
 }
-int64_t MaxPoolGradOp::getPointwise() {
-  return 2 * countTaps(getResult(), getWindow());
+Work MaxPoolGradOp::getWork() {
+  return getPoolWork(*this, getResult(), getWindow(), 2);
 }
-int64_t MaxPoolOp::getFlops() { return 0; }
-int64_t MaxPoolGradOp::getFlops() { return 0; }
 
 std::string ConvolutionOp::getFactors() { return "bHWi,oiPQ->bYXo"; }
 

@@ -4,8 +4,8 @@
 #define KILN_DIALECTS_KILN_CONVOLUTIONOPS_TD
 
 class Kiln_WindowOp<string mnemonic, list<Trait> traits = []> : Kiln_Op<mnemonic, traits # [Pure,
-    DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Costed, ["getWork"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let hasVerifier = 1;
 }

@@ -51,6 +51,23 @@ std::string EmbeddingOp::getFactors() {
   return "vk," + ids + (getFirst() ? "," : "") + "->" + ids + "k";
 }
 
+// A row for each id, of a table that may be far larger.
+Work EmbeddingOp::getWork() {
+  Work work;
+  work.bytes = getByteSize(getIds().getType()) + 2 * getByteSize(getType());
+  return work;
+}
+
+// The table is cleared, and a row of it read and written for each id.
+Work EmbeddingGradOp::getWork() {
+  auto grad = cast<RankedTensorType>(getGrad().getType());
+  Work work;
+  work.pointwise = grad.getNumElements();
+  work.bytes = getByteSize(getIds().getType()) + 3 * getByteSize(grad) +
+               getByteSize(getType());
+  return work;
+}
+
 LogicalResult EmbeddingGradOp::verify() {
   return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
                     cast<RankedTensorType>(getGrad().getType()),

@@ -40,6 +40,10 @@ inline constexpr llvm::StringLiteral kAttentionAttribute = "kiln.attention";
 // A function that measures a model: the names of its results.
 inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 
+// On the module of an image: samples of the global batch that its replicas
+// take.
+inline constexpr llvm::StringLiteral kShareAttribute = "kiln.share";
+
 // On a step: the parameters whose gradients are the last of its sums.
 inline constexpr llvm::StringLiteral kGradientsAttribute = "kiln.gradients";
 
@@ -47,9 +51,6 @@ inline constexpr llvm::StringLiteral kGradientsAttribute = "kiln.gradients";
 inline bool isCollective(mlir::Operation *op) {
   return mlir::isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllSliceOp>(op);
 }
-
-/// Bytes of a tensor with static shape; a truth value takes one.
-int64_t getByteSize(mlir::Type type);
 
 } // namespace kiln
 

@@ -29,12 +29,6 @@ void KilnDialect::initialize() {
       >();
 }
 
-int64_t getByteSize(Type type) {
-  auto tensor = cast<RankedTensorType>(type);
-  int64_t width = tensor.getElementTypeBitWidth();
-  return tensor.getNumElements() * (width == 1 ? 1 : width / 8);
-}
-
 //===----------------------------------------------------------------------===//
 // Variables and structure
 //===----------------------------------------------------------------------===//

@@ -171,7 +171,7 @@ def Kiln_KernelOp : Kiln_Op<"kernel", [IsolatedFromAbove, SingleBlock]> {
 
 class Kiln_ElementwiseOp<string mnemonic, list<Trait> traits = []>
     : Kiln_Op<mnemonic, traits # [Pure, DeclareOpInterfaceMethods<Structured, ["buildBody"]>,
-                                  DeclareOpInterfaceMethods<Costed>]>;
+                                  Costed]>;
 
 class Kiln_UnaryOp<string mnemonic, string what, list<Trait> traits = []> : Kiln_ElementwiseOp<mnemonic,
     traits # [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
@@ -243,7 +243,7 @@ def Kiln_ConstantOp : Kiln_ElementwiseOp<"constant"> {
   let hasVerifier = 1;
 }
 
-def Kiln_ReluOp : Kiln_Op<"relu", [Pure, SameOperandsAndResultType,
+def Kiln_ReluOp : Kiln_Op<"relu", [Pure, Costed, SameOperandsAndResultType,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "`max(x, 0)`, with gradient 0 at 0";
@@ -252,7 +252,7 @@ def Kiln_ReluOp : Kiln_Op<"relu", [Pure, SameOperandsAndResultType,
   let assemblyFormat = "$operand `:` type($operand) attr-dict";
 }
 
-def Kiln_GeluOp : Kiln_Op<"gelu", [Pure, SameOperandsAndResultType,
+def Kiln_GeluOp : Kiln_Op<"gelu", [Pure, Costed, SameOperandsAndResultType,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gaussian error linear unit; with `tanh` its usual approximation";
@@ -267,7 +267,7 @@ def Kiln_GeluOp : Kiln_Op<"gelu", [Pure, SameOperandsAndResultType,
 
 class Kiln_EquationOp<string mnemonic, list<string> answers, list<Trait> traits = []>
     : Kiln_Op<mnemonic, traits # [Pure, DeclareOpInterfaceMethods<Structured, ["getLoopMaps", "buildBody"] # answers>,
-        DeclareOpInterfaceMethods<Costed>, DeclareOpInterfaceMethods<Differentiable>]> {
+        Costed, DeclareOpInterfaceMethods<Differentiable>]> {
   let hasVerifier = 1;
 }
 
@@ -324,7 +324,7 @@ def Kiln_Memory : I32EnumAttr<"Memory", "where a value lies", [
   let cppNamespace = "::kiln";
 }
 
-def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, AllTypesMatch<["operand", "result"]>]> {
+def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, Costed, AllTypesMatch<["operand", "result"]>]> {
   let summary = "A copy of a value in the memory of the device or of the host";
   let description = [{
     Ops run where their operands lie, all of which lie in the same memory; what they make lies there, too.
@@ -334,14 +334,14 @@ def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, AllTypesMatch<["operand", "resu
   let assemblyFormat = "$operand `to` $memory `:` type($operand) attr-dict";
 }
 
-def Kiln_IotaOp : Kiln_Op<"iota", [Pure, DeclareOpInterfaceMethods<Factored>]> {
+def Kiln_IotaOp : Kiln_Op<"iota", [Pure, Costed, DeclareOpInterfaceMethods<Factored>]> {
   let summary = "0, 1, 2, ...";
   let results = (outs Kiln_IntegerTensor:$result);
   let assemblyFormat = "`:` type($result) attr-dict";
   let hasVerifier = 1;
 }
 
-def Kiln_SliceOp : Kiln_Op<"slice", [Pure, DeclareOpInterfaceMethods<Differentiable>, Linear]> {
+def Kiln_SliceOp : Kiln_Op<"slice", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>, Linear]> {
   let summary = "Elements [offset, offset + size) along one dimension";
   let arguments = (ins Kiln_Tensor:$operand, I64Attr:$dimension, I64Attr:$offset);
   let results = (outs Kiln_Tensor:$result);
@@ -351,7 +351,7 @@ def Kiln_SliceOp : Kiln_Op<"slice", [Pure, DeclareOpInterfaceMethods<Differentia
   let hasVerifier = 1;
 }
 
-def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
     Kiln_Linear]> {
   let summary = "Tensors one after the other along one dimension";
   let arguments = (ins Variadic<Kiln_Tensor>:$operands, I64Attr:$dimension);
@@ -366,7 +366,7 @@ def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, DeclareOpInterfaceMethods
 
 defvar Kiln_Rows = DeclareOpInterfaceMethods<Placed, ["getContiguousFactors"]>;
 
-def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Costed, ["getWork"]>, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Factored>, Kiln_Rows, Linear]> {
   let summary = "Row `ids[i...]` of the table, for each id";
   let description = "With `first` the table holds the rows from there on only; an id of another row gives zeros.";
@@ -376,7 +376,7 @@ def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Dif
   let hasVerifier = 1;
 }
 
-def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Factored>, Kiln_Rows,
+def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Costed, ["getWork"]>, DeclareOpInterfaceMethods<Factored>, Kiln_Rows,
     Kiln_Linear]> {
   let summary = "Sums gradient rows by id into a table of zeros, in order of the ids' positions";
   let description = "With `first` the table holds the rows from there on only; other rows are left out.";
@@ -386,7 +386,7 @@ def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMe
   let hasVerifier = 1;
 }
 
-def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises the last dimension to mean 0 and variance 1, then scales and shifts";
@@ -401,7 +401,7 @@ def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, DeclareOpInterfaceMethods<Di
 }
 
 def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structured, ["getLoopMaps", "buildBody"]>,
-    DeclareOpInterfaceMethods<Costed>]> {
+    Costed]> {
   let summary = "Uniform numbers in [0, 1) by Philox";
   let description = [{
     Element [b, n] is a pure function of `seed`, `stream`, `samples[b]`, `elements[n]` and `step`, so it does not
@@ -415,7 +415,7 @@ def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structure
   }];
 }
 
-def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>, AllTypesMatch<["operand", "result"]>,
     DeclareOpInterfaceMethods<Factored>, DeclareOpInterfaceMethods<Placed>]> {
   let summary = "Sets elements to 0 with probability `rate` and divides the others by 1 - `rate`";
@@ -434,7 +434,7 @@ def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, DeclareOpInterfaceMethods<Differe
   let hasVerifier = 1;
 }
 
-def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises each channel (the last dimension) over groups of samples, then scales and shifts";
@@ -453,7 +453,7 @@ def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, DeclareOpInterfaceMethods<Di
   let hasVerifier = 1;
 }
 
-def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure,
+def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure, Costed,
     DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gradients of batch_norm with respect to its operand, scale and shift";
@@ -467,7 +467,7 @@ def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure,
   let hasVerifier = 1;
 }
 
-def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, SameOperandsAndResultType,
+def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, Costed, SameOperandsAndResultType,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Softmax over the last dimension";
@@ -476,7 +476,7 @@ def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, SameOperandsAndResultType,
   let assemblyFormat = "$operand `:` type($operand) attr-dict";
 }
 
-def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure,
+def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure, Costed,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Total over all rows of `-log(softmax(logits)[label])`";
@@ -488,8 +488,8 @@ def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure,
 }
 
 def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Differentiable>,
-    DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Costed, ["getWork"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Language-model head and its cross entropy, with their gradients";
   let description = [{
@@ -512,8 +512,8 @@ def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Diff
 }
 
 def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Differentiable>,
-    DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Costed, ["getWork"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Scaled dot-product self-attention on packed queries, keys and values";
   let description = [{
@@ -532,8 +532,8 @@ def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Dif
 }
 
 def Kiln_AttentionGradOp : Kiln_Op<"attention_grad", [Pure,
-    DeclareOpInterfaceMethods<Costed, ["getFlops", "getPointwise"]>,
-    DeclareOpInterfaceMethods<Composite, ["decompose", "hasJointForm"]>,
+    DeclareOpInterfaceMethods<Costed, ["getWork"]>,
+    DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gradient of attention with respect to the packed operand";
   let arguments = (ins Kiln_FloatTensor:$packed, Kiln_FloatTensor:$result, Kiln_FloatTensor:$lse,

@@ -187,18 +187,21 @@ Values HeadLossOp::decomposeForParts(OpBuilder &builder,
   return {total, correct, c.concatenate(dx, 1), dw};
 }
 
-bool HeadLossOp::hasJointForm() { return true; }
-
 // Logits, and dx and dw.
-int64_t HeadLossOp::getFlops() {
+Work HeadLossOp::getWork() {
   auto weight = tensorType(getWeight());
-  int64_t tokens = tensorType(getLabels()).getNumElements();
-  return (hasGradients() ? 3 : 1) * 2 * tokens * weight.getNumElements();
-}
-
-int64_t HeadLossOp::getPointwise() {
-  return 5 * tensorType(getLabels()).getNumElements() *
-         tensorType(getWeight()).getDimSize(0);
+  int64_t tokens = tensorType(getLabels()).getNumElements(),
+          vocabulary = weight.getDimSize(0), width = weight.getDimSize(1);
+  Type element = weight.getElementType();
+  Work work;
+  work.products.emplace_back(1, tokens, vocabulary, width, element);
+  if (hasGradients()) {
+    work.products.emplace_back(1, tokens, width, vocabulary, element);
+    work.products.emplace_back(1, vocabulary, width, tokens, element);
+  }
+  work.pointwise = 5 * tokens * vocabulary;
+  work.bytes = getStreamedBytes(*this);
+  return work;
 }
 
 // The op has made the gradients of its total already.

@@ -36,8 +36,6 @@ Expected<Artifact> Artifact::fromContainer(Container container) {
   std::span<const std::byte> bytes = artifact.container_.find(indexSectionName);
   if (!bytes.data())
     return reject(artifact.origin(), "has no section 'index'");
-  if (!artifact.kernels().data())
-    return reject(artifact.origin(), "has no section 'kernels'");
   // A step of a large model has about 1e5 commands of a few tables each; depth
   // 16 is above what the schema can nest.
   constexpr flatbuffers::uoffset_t maximumTables = 10'000'000;
@@ -49,7 +47,19 @@ Expected<Artifact> Artifact::fromContainer(Container container) {
   artifact.index_ = artifact::GetIndex(data);
   if (Status status = checkMeaning(*artifact.index_); !status.ok())
     return reject(artifact.origin(), status.message());
+  for (const artifact::Target *target : *artifact.index_->targets())
+    for (const flatbuffers::String *section : *target->sections())
+      if (!artifact.section(section->string_view()).data())
+        return reject(artifact.origin(),
+                      "has no section '" + section->str() + "'");
   return artifact;
+}
+
+const artifact::Target *Artifact::findTarget(std::string_view backend) const {
+  for (const artifact::Target *target : *index_->targets())
+    if (target->backend()->string_view() == backend)
+      return target;
+  return nullptr;
 }
 
 const artifact::Program *Artifact::findProgram(std::string_view name) const {
@@ -86,17 +96,18 @@ const artifact::Variable *Artifact::findVariable(std::string_view name) const {
 }
 
 Status Artifact::checkTarget() const {
-  const artifact::Target &target = *index_->target();
-  if (target.device()->string_view() != "cpu")
+  const artifact::Target *found = findTarget("cpu");
+  if (index_->device()->string_view() != "cpu" || !found)
     return Status(Code::inputRejected, origin() + ": compiled for device '" +
-                                           target.device()->str() +
+                                           index_->device()->str() +
                                            "', this kiln runs 'cpu'");
+  const artifact::Target &target = *found;
   std::string missing =
       cpu::missingFeatures(target.features()->string_view(), cpu::hostFlags());
   if (missing.empty())
     return Status();
   return Status(Code::inputRejected, origin() + ": compiled for " +
-                                         target.cpu()->str() +
+                                         target.processor()->str() +
                                          ", this processor lacks " + missing +
                                          "; compile again on this machine");
 }

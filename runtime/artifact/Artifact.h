@@ -18,9 +18,12 @@ public:
   static Expected<Artifact> fromContainer(Container container);
 
   const artifact::Index &index() const { return *index_; }
-  std::span<const std::byte> kernels() const {
-    return container_.find(kernelsSectionName);
+  /// The bytes of a section that a target names.
+  std::span<const std::byte> section(std::string_view name) const {
+    return container_.find(name);
   }
+  /// The target of this backend, or null.
+  const artifact::Target *findTarget(std::string_view backend) const;
   const std::vector<Section> &sections() const { return container_.sections(); }
   const std::string &origin() const { return container_.origin(); }
 

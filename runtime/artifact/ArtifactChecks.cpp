@@ -47,6 +47,8 @@ public:
       checkKernel(*kernel);
     if (index_.images()->size() == 0)
       fault("has no image");
+    if (index_.targets()->size() == 0)
+      fault("has no target");
     // What follows counts with the mesh.
     if (!status_.ok())
       return std::move(status_);
@@ -314,6 +316,9 @@ private:
   void checkKernel(const Kernel &kernel) {
     if (kernel.stages()->size() == 0)
       fault("kernel '" + kernel.name()->str() + "' has no stages");
+    if (kernel.target() >= index_.targets()->size())
+      fault("kernel '" + kernel.name()->str() + "' is of target " +
+            str(kernel.target()) + " of " + str(index_.targets()->size()));
     for (const KernelStage *stage : *kernel.stages())
       // The executor multiplies items by the number of workers.
       if (stage->items() > uint64_t{1} << 48)

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "test/compiler/CompiledModule.h"
 
+#include "compiler/config/Cache.h"
+
 #include "mlir/Parser/Parser.h"
 
 #include <cstdlib>
@@ -50,6 +52,7 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(mlir::ModuleOp module,
   auto result = std::make_unique<CompiledModule>();
   CompileOptions options;
   options.isReference = isReference;
+  options.cacheFolder = Cache::defaultFolder();
   Status status = compileModule(module, config, options, result->file());
   if (!status.ok()) {
     ADD_FAILURE() << "does not compile: " << status.message();

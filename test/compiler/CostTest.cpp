@@ -178,7 +178,7 @@ func.func @f(%x: tensor<5x9x8x3xf32>, %w: tensor<7x3x3x2xf32>, %g: tensor<5x5x9x
   std::vector<int64_t> flops, pointwise;
   module->walk([&](Costed op) {
     flops.push_back(op.getFlops());
-    pointwise.push_back(op.getPointwise());
+    pointwise.push_back(op.getWork().pointwise);
   });
   int64_t wanted = 2 * 5 * (5 * 9) * 7 * 3 * (3 * 2);
   EXPECT_EQ(flops, (std::vector<int64_t>{wanted, wanted, wanted, 0}));

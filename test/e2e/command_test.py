@@ -163,7 +163,7 @@ class Command(KilnTest):
 
     def test_the_written_model_gives_the_same_losses(self):
         self.kiln("compile", "mlp.yaml", "-o", "m.kiln", "--dump-phases-to", "dump")
-        self.config("file.yaml", {**harness.PERCEPTRON, "model": {"kind": "file", "path": "dump/1-model.mlir"}})
+        self.config("file.yaml", {**harness.PERCEPTRON, "model": {"kind": "file", "path": "dump/01-model.mlir"}})
         self.assertEqual(self.losses("train", "file.yaml"), self.losses("run", "m.kiln"))
 
     def test_doctor(self):

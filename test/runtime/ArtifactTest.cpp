@@ -263,11 +263,11 @@ TEST(Artifact, RejectsAMissingIndex) {
 
 TEST(Artifact, RejectsAnotherMachine) {
   IndexT index = validIndex();
-  index.target->device = "cuda";
+  index.device = "cuda";
   EXPECT_EQ(loadIndex(index)->checkTarget().code(), Code::inputRejected);
-  index.target->device = "cpu";
-  index.target->cpu = "diamondrapids";
-  index.target->features = "+sse2,+amx-fp16,-xop";
+  index.device = "cpu";
+  index.targets[0]->processor = "diamondrapids";
+  index.targets[0]->features = "+sse2,+amx-fp16,-xop";
   Status status = loadIndex(index)->checkTarget();
   if (!status.ok()) // The machine of the test may be one.
     EXPECT_EQ(status.message(),

@@ -86,11 +86,13 @@ IndexT emptyIndex(uint64_t arenaBytes, unsigned threads) {
   index.compiler = "test";
   index.config = "{}";
   index.model = "test";
-  index.target = std::make_unique<TargetT>();
-  index.target->device = "cpu";
-  index.target->cpu = "x86-64";
-  index.target->features = "+sse2";
-  index.target->threads = threads;
+  index.device = "cpu";
+  index.threads = threads;
+  index.targets.push_back(std::make_unique<TargetT>());
+  index.targets[0]->backend = "cpu";
+  index.targets[0]->processor = "x86-64";
+  index.targets[0]->features = "+sse2";
+  index.targets[0]->sections = {"kernels.cpu"};
   index.devices.push_back(std::make_unique<DeviceT>());
   index.images.push_back(std::make_unique<ImageT>());
   image(index).arena_bytes = arenaBytes;
@@ -248,7 +250,7 @@ std::vector<std::byte> pack(const IndexT &index,
   std::span<const std::byte> bytes =
       std::as_bytes(std::span(builder.GetBufferPointer(), builder.GetSize()));
   std::vector<Section> sections = {{std::string(indexSectionName), bytes},
-                                   {std::string(kernelsSectionName), kernels}};
+                                   {"kernels.cpu", kernels}};
   return packContainer(sections);
 }
 

@@ -8,27 +8,47 @@
 
 namespace kiln {
 
-int runCacheCommand(const std::string &action) {
-  Cache cache(Cache::defaultFolder(), printWarning);
-  if (action == "clear") {
-    printf("%zu entries removed from %s\n", cache.clear(),
-           cache.path().c_str());
-    return 0;
+namespace {
+
+/// What the cache has of one kind.
+struct Contents {
+  Contents(const char *name, Cache::Kind kind)
+      : name(name), cache(Cache::defaultFolder(), printWarning, kind) {}
+
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    for (const Cache::Entry &entry : cache.list())
+      sum += entry.bytes;
+    return sum;
   }
-  if (action != "list" && action != "size") {
+
+  const char *name;
+  Cache cache;
+};
+
+} // namespace
+
+int runCacheCommand(const std::string &action) {
+  if (action != "list" && action != "size" && action != "clear") {
     printError("unknown action '" + action + "', wanted list, size or clear" +
                didYouMean(nearestWord(action, {"list", "size", "clear"})));
     return exitUsage;
   }
-  uint64_t bytes = 0;
-  std::vector<Cache::Entry> entries = cache.list();
-  for (const Cache::Entry &entry : entries) {
-    bytes += entry.bytes;
-    if (action == "list")
-      printf("%s  %s\n", entry.key.c_str(), printBytes(entry.bytes).c_str());
+  Contents kinds[] = {{"artifacts", Cache::Kind::artifact},
+                      {"kernels", Cache::Kind::kernel}};
+  const char *folder = kinds[0].cache.path().c_str();
+  if (action == "clear") {
+    size_t artifacts = kinds[0].cache.clear(), kernels = kinds[1].cache.clear();
+    printf("%zu artifacts and %zu kernels removed from %s\n", artifacts,
+           kernels, folder);
+    return 0;
   }
-  printf("%zu entries, %s in %s\n", entries.size(), printBytes(bytes).c_str(),
-         cache.path().c_str());
+  if (action == "list")
+    for (const Cache::Entry &entry : kinds[0].cache.list())
+      printf("%s  %s\n", entry.key.c_str(), printBytes(entry.bytes).c_str());
+  for (const Contents &kind : kinds)
+    printf("%zu %s, %s in %s\n", kind.cache.list().size(), kind.name,
+           printBytes(kind.bytes()).c_str(), folder);
   return 0;
 }
 

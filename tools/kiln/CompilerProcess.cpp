@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/CompilerProcess.h"
 #include "compiler/CompilerLibrary.h"
+#include "compiler/config/Cache.h"
 #include "runtime/FindLibrary.h"
 #include "runtime/Signals.h"
 
@@ -105,6 +106,8 @@ int callCompiler(const std::string &library, const CompileOptions &options,
   request.outputPath = output.c_str();
   request.dumpFolder =
       options.dumpFolder.empty() ? nullptr : options.dumpFolder.c_str();
+  std::string cache = options.usesCache ? Cache::defaultFolder() : "";
+  request.cacheFolder = cache.empty() ? nullptr : cache.c_str();
   request.isReference = options.isReference;
   if (sharedStage)
     request.enterStage = enterStage;

@@ -46,13 +46,13 @@ std::string printShape(const flatbuffers::Vector<int64_t> &shape) {
 Json describePlan(const Artifact &artifact) {
   const artifact::Index &index = artifact.index();
   Json plan;
-  plan["device"] = index.target()->device()->str();
+  plan["device"] = index.device()->str();
   plan["devices"] = index.devices()->size();
   plan["mesh"] = Json::object();
   for (const artifact::MeshAxis *axis : *index.mesh())
     plan["mesh"][axis->name()->str()] = axis->size();
-  plan["cpu"] = index.target()->cpu()->str();
-  plan["threads"] = index.target()->threads();
+  plan["processor"] = index.targets()->Get(0)->processor()->str();
+  plan["threads"] = index.threads();
   if (const artifact::Training *training = index.training()) {
     plan["global_batch"] = training->global_batch();
     plan["micro_batch"] = training->micro_batch();
@@ -194,9 +194,9 @@ void printPlan(const Artifact &artifact) {
   const artifact::Index &index = artifact.index();
   printf("model     %s, compiled by %s\n", index.model()->c_str(),
          index.compiler()->c_str());
-  printf("target    %s x %u, %s, %u threads\n",
-         index.target()->device()->c_str(), index.devices()->size(),
-         index.target()->cpu()->c_str(), index.target()->threads());
+  printf("target    %s x %u, %s, %u threads\n", index.device()->c_str(),
+         index.devices()->size(), index.targets()->Get(0)->processor()->c_str(),
+         index.threads());
   if (index.mesh()->size() != 0) {
     printf("mesh     ");
     for (const artifact::MeshAxis *axis : *index.mesh())

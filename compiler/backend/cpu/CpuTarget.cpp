@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/CpuTarget.h"
+#include "compiler/config/CacheKey.h"
 
 #include "llvm/ADT/StringMap.h"
 #include "llvm/TargetParser/Host.h"
 
 #include <map>
-#include <unistd.h>
 
 namespace kiln::cpu {
 
-// sysconf answers 0 or -1 on some virtual machines; the fallback is the
-// smallest cache a current core has.
-static int64_t cacheBytes(int name, int64_t fallback) {
-  long bytes = sysconf(name);
-  return bytes > 0 ? bytes : fallback;
+std::string CpuTarget::describe() const {
+  return name + "\n" + features + "\nvectors of " +
+         std::to_string(vectorBytes) + " bytes in " +
+         std::to_string(vectorRegisters) + " registers, caches of " +
+         std::to_string(l1Bytes) + " and " + std::to_string(l2Bytes) + " bytes";
 }
 
 CpuTarget CpuTarget::host() {
@@ -31,8 +31,9 @@ CpuTarget CpuTarget::host() {
   bool hasAvx512 = found.lookup("avx512f") && found.lookup("avx512vl");
   target.vectorBytes = hasAvx512 ? 64 : found.lookup("avx2") ? 32 : 16;
   target.vectorRegisters = hasAvx512 ? 32 : 16;
-  target.l1Bytes = cacheBytes(_SC_LEVEL1_DCACHE_SIZE, 32 << 10);
-  target.l2Bytes = cacheBytes(_SC_LEVEL2_CACHE_SIZE, 512 << 10);
+  HostCaches caches = hostCaches();
+  target.l1Bytes = caches.l1Bytes;
+  target.l2Bytes = caches.l2Bytes;
   return target;
 }
 

@@ -22,6 +22,9 @@ struct CpuTarget {
     return vectorBytes / elementBytes;
   }
 
+  /// All that code depends on, for the keys of caches.
+  std::string describe() const;
+
   /// The processor this process runs on.
   static CpuTarget host();
 };

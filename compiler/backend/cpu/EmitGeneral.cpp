@@ -14,14 +14,17 @@ namespace kiln::cpu {
 
 namespace {
 
+/// Without a module it only lists the stages.
 class GeneralEmitter {
 public:
-  GeneralEmitter(ModuleOp module, StringRef symbol, Block &body)
-      : module(module), symbol(symbol.str()), body(body),
-        builder(module.getContext()), loc(module.getLoc()) {}
+  GeneralEmitter(ModuleOp module, StringRef symbol, Block &body,
+                 const GeneralTuning &tuning)
+      : module(module), symbol(symbol.str()), body(body), tuning(tuning),
+        builder(body.getParentOp()->getContext()),
+        loc(UnknownLoc::get(builder.getContext())) {}
 
   LogicalResult emit(Operation *op);
-  KernelCode code;
+  StagePlan stages;
 
 private:
   void emitStructured(Structured op);
@@ -63,6 +66,7 @@ private:
   ModuleOp module;
   std::string symbol;
   Block &body;
+  const GeneralTuning &tuning;
   OpBuilder builder;
   Location loc;
   func::FuncOp stage;
@@ -80,8 +84,10 @@ Value GeneralEmitter::buffer(Value value) {
 void GeneralEmitter::addStage(StringRef name, int64_t items,
                               EmitItem emitItem) {
   std::string stageSymbol = symbol + name.str();
+  stages.stages.push_back({stageSymbol, items});
+  if (!module)
+    return;
   stage = createStage(module, stageSymbol, getBufferTypes(body, 0, Type()));
-  code.stages.push_back({stageSymbol, items});
   builder.setInsertionPointToStart(&stage.front());
   StageRange range = getRange(stage);
   auto loop = scf::ForOp::create(builder, loc, range.begin, range.end,
@@ -172,12 +178,13 @@ void GeneralEmitter::emitIota(IotaOp op) {
 // Elements that lie side by side in source and target: `count` runs of `size`.
 void GeneralEmitter::copyRuns(StringRef name, int64_t count, int64_t size,
                               Run from, Run to) {
-  constexpr int64_t kBlock = 4096, kLanes = 16;
-  int64_t blocks = llvm::divideCeil(size, kBlock);
+  constexpr int64_t kLanes = 16;
+  int64_t block = llvm::alignTo(tuning.copyBlock, kLanes);
+  int64_t blocks = llvm::divideCeil(size, block);
   addStage(name, count * blocks, [&](Value item) {
     Value run = index().div(item, blocks);
-    Value begin = index().mul(index().rem(item, blocks), kBlock);
-    Value end = index().min(index().add(begin, index().constant(kBlock)),
+    Value begin = index().mul(index().rem(item, blocks), block);
+    Value end = index().min(index().add(begin, index().constant(block)),
                             index().constant(size));
     auto place = [&](const Run &side, Value position) {
       return index().add(index().add(index().mul(run, side.stride), position),
@@ -280,7 +287,7 @@ void GeneralEmitter::emitEmbedding(EmbeddingOp op) {
 // A worker owns columns and walks the ids in order, so that rows that meet are
 // added in one order.
 void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
-  constexpr int64_t kBlock = 16;
+  int64_t width = tuning.gradientColumns;
   ArrayRef<int64_t> table = shape(op.getResult());
   int64_t columns = table[1],
           ids = cast<RankedTensorType>(op.getIds().getType()).getNumElements();
@@ -293,9 +300,9 @@ void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
                    index().add(index().mul(row, columns), column));
     });
   });
-  addStage("_add", llvm::divideCeil(columns, kBlock), [&](Value block) {
-    Value first = index().mul(block, kBlock);
-    Value last = index().min(index().add(first, index().constant(kBlock)),
+  addStage("_add", llvm::divideCeil(columns, width), [&](Value block) {
+    Value first = index().mul(block, width);
+    Value last = index().min(index().add(first, index().constant(width)),
                              index().constant(columns));
     forRange(ids, [&](Value token) {
       Row row = findRow(op.getIds(), token, op.getFirst(), table[0]);
@@ -334,12 +341,17 @@ LogicalResult GeneralEmitter::emit(Operation *op) {
       });
 }
 
-FailureOr<KernelCode> emitGeneral(ModuleOp module, StringRef symbol,
-                                  Block &body) {
-  GeneralEmitter emitter(module, symbol, body);
+FailureOr<StagePlan> emitGeneral(ModuleOp module, StringRef symbol, Block &body,
+                                 const GeneralTuning &tuning) {
+  GeneralEmitter emitter(module, symbol, body, tuning);
   if (failed(emitter.emit(&body.front())))
     return failure();
-  return std::move(emitter.code);
+  return std::move(emitter.stages);
+}
+
+FailureOr<StagePlan> planGeneral(StringRef symbol, Block &body,
+                                 const GeneralTuning &tuning) {
+  return emitGeneral(ModuleOp(), symbol, body, tuning);
 }
 
 } // namespace kiln::cpu

@@ -6,11 +6,28 @@
 
 namespace kiln::cpu {
 
+struct GeneralTuning {
+  int64_t copyBlock = 4096;     ///< Elements of a copy that are one item.
+  int64_t gradientColumns = 16; ///< Columns of a table's gradient, likewise.
+
+  template <typename Self, typename Field>
+  static void visit(Self &self, Field field) {
+    field("copy_block", self.copyBlock);
+    field("gradient_columns", self.gradientColumns);
+  }
+};
+
+mlir::FailureOr<StagePlan> planGeneral(llvm::StringRef symbol,
+                                       mlir::Block &body,
+                                       const GeneralTuning &tuning);
+
 /// Writes a kernel of one op as plain loops over scalars: what runs where no
 /// faster form applies, and what the reference is made of. `body` holds the op
 /// and its yield.
-mlir::FailureOr<KernelCode>
-emitGeneral(mlir::ModuleOp module, llvm::StringRef symbol, mlir::Block &body);
+mlir::FailureOr<StagePlan> emitGeneral(mlir::ModuleOp module,
+                                       llvm::StringRef symbol,
+                                       mlir::Block &body,
+                                       const GeneralTuning &tuning);
 
 } // namespace kiln::cpu
 

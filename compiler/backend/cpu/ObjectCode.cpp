@@ -51,6 +51,10 @@ func::FuncOp createStage(ModuleOp module, StringRef symbol, TypeRange buffers) {
   return function;
 }
 
+bool isStage(func::FuncOp function) {
+  return function->hasAttr(kStageAttribute);
+}
+
 void markVectorised(func::FuncOp function) {
   function->setAttr(kVectorisedAttribute, UnitAttr::get(function.getContext()));
 }

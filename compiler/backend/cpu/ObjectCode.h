@@ -2,6 +2,7 @@
 #ifndef KILN_COMPILER_BACKEND_CPU_OBJECTCODE_H
 #define KILN_COMPILER_BACKEND_CPU_OBJECTCODE_H
 
+#include "compiler/backend/Backend.h"
 #include "compiler/backend/cpu/CpuTarget.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -13,22 +14,16 @@
 
 namespace kiln::cpu {
 
-/// One parallel pass of a kernel: `symbol` is called with contiguous parts
-/// [begin, end) of `items` that tile them, perhaps several on one worker; all
-/// workers meet before the next.
-struct KernelStage {
-  std::string symbol;
-  int64_t items = 0;
-};
-
 /// The type of a scratch buffer is static like any other: that for this many.
 inline constexpr int64_t kMaxWorkers = 256;
 
-/// What a launch needs to know about a kernel. If it needs scratch, the last
-/// buffer of every stage is scratch: `sharedScratchBytes` that all workers see
-/// and that live from stage to stage, followed by `scratchBytesPerWorker` times
-/// workers, of which worker w uses part w. Both sizes are multiples of 64.
-struct KernelCode {
+/// The stages of a kernel and their scratch. A stage is called with contiguous
+/// ranges [begin, end) that tile its items, perhaps several on one worker. If
+/// the kernel needs scratch, the last buffer of every stage is scratch:
+/// `sharedScratchBytes` that all workers see and that live from stage to stage,
+/// followed by `scratchBytesPerWorker` times workers, of which worker w uses
+/// part w. Both sizes are multiples of 64.
+struct StagePlan {
   std::vector<KernelStage> stages;
   int64_t scratchBytesPerWorker = 0;
   int64_t sharedScratchBytes = 0;
@@ -42,6 +37,9 @@ struct KernelCode {
 ///   worker)
 mlir::func::FuncOp createStage(mlir::ModuleOp module, llvm::StringRef symbol,
                                mlir::TypeRange buffers);
+
+/// Whether a function was made by `createStage`.
+bool isStage(mlir::func::FuncOp function);
 
 /// Says that `function` is written in vectors already. A module of nothing else
 /// compiles in half the time, because no loop is searched for parallelism.

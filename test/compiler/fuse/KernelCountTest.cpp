@@ -90,8 +90,9 @@ training: {global_batch: 4, steps: 1, optimizer: {kind: adamw}}
   if (!CompiledModule::compile(*module, config))
     return launches;
   bool isForward = true;
-  SymbolTable symbols(*module);
-  module->walk<WalkOrder::PreOrder>([&](exec::LaunchOp launch) {
+  ModuleOp image = getImages(*module).front();
+  SymbolTable symbols(image);
+  image->walk<WalkOrder::PreOrder>([&](exec::LaunchOp launch) {
     auto kernel = symbols.lookup<exec::KernelOp>(launch.getKernel());
     if (isScalar(kernel))
       return;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s -kiln-decompose-composites | FileCheck %s --check-prefixes=CHECK,JOINT
-// RUN: kiln-opt %s -kiln-decompose-composites=joint-forms=false | FileCheck %s --check-prefixes=CHECK,REFERENCE
+// RUN: kiln-opt %s -kiln-decompose-composites=reference | FileCheck %s --check-prefixes=CHECK,REFERENCE
 // The reference runs definitions only: one composite left would be checked against itself.
-// RUN: kiln-opt %s -kiln-decompose-composites=joint-forms=false | FileCheck %s --check-prefix=NONE \
+// RUN: kiln-opt %s -kiln-decompose-composites=reference | FileCheck %s --check-prefix=NONE \
 // RUN:   --implicit-check-not=kiln.relu --implicit-check-not=kiln.gelu --implicit-check-not=kiln.layer_norm \
 // RUN:   --implicit-check-not=kiln.softmax --implicit-check-not=kiln.head_loss --implicit-check-not=kiln.attention
 // NONE: func.func @relu

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s -kiln-fuse-kernels | FileCheck %s
-// RUN: kiln-opt %s -kiln-fuse-kernels=fuse=false | FileCheck %s --check-prefix=ALONE
+// RUN: kiln-opt %s -kiln-fuse-kernels=reference | FileCheck %s --check-prefix=ALONE
 
 // A chain of elementwise ops is one kernel; alone, each would go through memory.
 // CHECK-LABEL: kiln.program @chain

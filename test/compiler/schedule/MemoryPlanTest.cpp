@@ -212,12 +212,13 @@ void checkConfig(const Config &config, int64_t rounding) {
   std::string file = folder.file("model.kiln");
   Status status = compileModule(*module, config, {}, file);
   ASSERT_TRUE(status.ok()) << status.message();
-  Plan(*module, rounding).check();
+  ModuleOp image = getImages(*module).front();
+  Plan(image, rounding).check();
   Expected<Session> session = Session::load(file);
   ASSERT_TRUE(session.ok()) << session.status().message();
   uint64_t predicted = session->artifact().image().arena_bytes();
   EXPECT_EQ(int64_t(predicted),
-            (*module)->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt());
+            image->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt());
   constexpr uint64_t kLarge = uint64_t(1) << 30;
   if (predicted > kLarge)
     return;

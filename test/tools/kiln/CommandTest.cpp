@@ -143,7 +143,7 @@ TEST_F(CommandTest, SecondCompileIsAHitWithTheSameBytes) {
   EXPECT_THAT(kiln("cache").out, HasSubstr("1 entries"));
   EXPECT_EQ(kiln("compile a.yaml -o n.kiln --no-cache").code, 70);
   EXPECT_EQ(kiln("compile a.yaml -o n.kiln --reference").code, 70);
-  EXPECT_THAT(kiln("cache clear").out, HasSubstr("1 entries removed"));
+  EXPECT_THAT(kiln("cache clear").out, HasSubstr("1 artifacts and"));
 }
 
 TEST_F(CommandTest, CorruptCacheEntryIsCompiledAgain) {

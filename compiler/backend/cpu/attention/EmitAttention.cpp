@@ -23,13 +23,12 @@ namespace kiln::cpu {
 
 namespace {
 
-// With fewer items than this, one item more or less on a worker shows.
-constexpr int64_t kEnoughItems = 16;
-
 struct Forward {
   Forward(StringRef symbol, const AttentionShape &shape,
-          const CpuTarget &target)
-      : symbol(symbol), shape(shape), layout(shape, target, /*strips=*/1),
+          const CpuTarget &target, const AttentionTuning &tuning)
+      : symbol(symbol), shape(shape),
+        layout(shape, target, /*strips=*/1, tuning.blockRows,
+               target.l2Bytes * tuning.cachePercent / 100),
         plan(shape.elementType.getIntOrFloatBitWidth() / 8) {
     keys = plan.take(layout.panels * layout.panelRows * layout.panelColumns);
     values = plan.take(shape.sequence * layout.widthStride);
@@ -39,12 +38,13 @@ struct Forward {
     maxima = plan.take(layout.blockRows + layout.lanes);
     sums = plan.take(layout.blockRows + layout.lanes);
     int64_t pairs = shape.batch * shape.heads;
-    int64_t groups =
-        std::min<int64_t>(llvm::divideCeil(kEnoughItems, pairs), layout.blocks);
+    int64_t groups = std::min<int64_t>(
+        llvm::divideCeil(tuning.enoughItems, pairs), layout.blocks);
     blocksPerGroup = llvm::divideCeil(layout.blocks, groups);
     groupsPerPair = llvm::divideCeil(layout.blocks, blocksPerGroup);
   }
 
+  StagePlan listStages() const;
   void emitItem(VectorBuilder &code, func::FuncOp stage, Value item);
   void emitBlock(VectorBuilder &code, AttentionBlocks &steps,
                  const QueryBlock &block, Place queriesIn, Place out,
@@ -208,9 +208,24 @@ void Forward::emitItem(VectorBuilder &code, func::FuncOp stage, Value item) {
   });
 }
 
-KernelCode emitAttention(ModuleOp module, StringRef symbol,
-                         const AttentionShape &shape, const CpuTarget &target) {
-  Forward forward(symbol, shape, target);
+StagePlan Forward::listStages() const {
+  StagePlan stages;
+  stages.stages = {{symbol, shape.batch * shape.heads * groupsPerPair}};
+  stages.scratchBytesPerWorker =
+      plan.getElements() * shape.elementType.getIntOrFloatBitWidth() / 8;
+  return stages;
+}
+
+StagePlan planAttention(StringRef symbol, const AttentionShape &shape,
+                        const CpuTarget &target,
+                        const AttentionTuning &tuning) {
+  return Forward(symbol, shape, target, tuning).listStages();
+}
+
+StagePlan emitAttention(ModuleOp module, StringRef symbol,
+                        const AttentionShape &shape, const CpuTarget &target,
+                        const AttentionTuning &tuning) {
+  Forward forward(symbol, shape, target, tuning);
   int64_t elements =
       shape.batch * shape.sequence * shape.heads * shape.headWidth;
   int64_t scratchElements = forward.plan.getElements();
@@ -227,12 +242,7 @@ KernelCode emitAttention(ModuleOp module, StringRef symbol,
   code.loop(range.begin, range.end, 1,
             [&](Value item) { forward.emitItem(code, stage, item); });
   func::ReturnOp::create(code.getBuilder(), code.getLoc());
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
-  KernelCode kernel;
-  kernel.stages = {
-      {symbol.str(), shape.batch * shape.heads * forward.groupsPerPair}};
-  kernel.scratchBytesPerWorker = scratchElements * bytes;
-  return kernel;
+  return forward.listStages();
 }
 
 } // namespace kiln::cpu

@@ -2,19 +2,47 @@
 #ifndef KILN_COMPILER_BACKEND_CPU_ATTENTION_EMITATTENTION_H
 #define KILN_COMPILER_BACKEND_CPU_ATTENTION_EMITATTENTION_H
 
+#include "compiler/backend/KernelForm.h"
 #include "compiler/backend/cpu/ObjectCode.h"
 
 namespace kiln::cpu {
 
-/// Self-attention over queries, keys and values that lie side by side, as the
-/// projection that makes all three leaves them.
-struct AttentionShape {
-  int64_t batch, sequence, heads, headWidth;
-  bool isCausal;          ///< Position i sees positions 0 to i.
-  bool hasLengths;        ///< A sample sees its first length positions.
-  double scale;           ///< Multiplies the scores before the softmax.
-  mlir::Type elementType; ///< f32 or f64.
+/// Rows of scores are complete, so neither how many exist at a time nor how
+/// pairs are divided changes the order of additions.
+struct AttentionTuning {
+  int64_t blockRows = 48; ///< Queries whose scores exist at a time, at most.
+  int64_t cachePercent = 100; ///< Of the second cache, for their scores.
+  /// With fewer items than this, one item more or less on a worker shows.
+  int64_t enoughItems = 16;
+
+  template <typename Self, typename Field>
+  static void visit(Self &self, Field field) {
+    field("block_rows", self.blockRows);
+    field("cache_percent", self.cachePercent);
+    field("enough_items", self.enoughItems);
+  }
 };
+
+/// A block of queries is the order of summation of the keys' gradients.
+struct AttentionGradientTuning {
+  int64_t enoughItems = 16;
+  /// Dividing a pair computes its scores twice, 7 products instead of 5. That
+  /// is worth it only where the pairs alone leave most workers without any.
+  int64_t fewPairs = 4;
+
+  template <typename Self, typename Field>
+  static void visit(Self &self, Field field) {
+    field("enough_items", self.enoughItems);
+    field("few_pairs", self.fewPairs);
+  }
+};
+
+StagePlan planAttention(llvm::StringRef symbol, const AttentionShape &shape,
+                        const CpuTarget &target, const AttentionTuning &tuning);
+StagePlan planAttentionGradient(llvm::StringRef symbol,
+                                const AttentionShape &shape,
+                                const CpuTarget &target,
+                                const AttentionGradientTuning &tuning);
 
 /// Buffers: qkv[batch, sequence, 3, heads, width], if there are lengths those
 /// [batch] (i32) -> out[batch, sequence, heads, width], logSumExp[batch, heads,
@@ -23,16 +51,18 @@ struct AttentionShape {
 /// probabilities from it. At most one block of query rows of scores exists at
 /// a time, in scratch. Items are (batch, head) pairs, or groups of queries of
 /// a pair where there are few pairs.
-KernelCode emitAttention(mlir::ModuleOp module, llvm::StringRef symbol,
-                         const AttentionShape &shape, const CpuTarget &target);
+StagePlan emitAttention(mlir::ModuleOp module, llvm::StringRef symbol,
+                        const AttentionShape &shape, const CpuTarget &target,
+                        const AttentionTuning &tuning = {});
 
 /// Buffers: qkv, out, logSumExp, dOut, lengths or not -> dqkv[batch, sequence,
 /// 3, heads, width], then scratch. One stage over (batch, head) pairs; where
 /// there are too few pairs to share out, two stages, one over groups of queries
 /// and one over groups of keys, which compute the scores twice.
-KernelCode emitAttentionGradient(mlir::ModuleOp module, llvm::StringRef symbol,
-                                 const AttentionShape &shape,
-                                 const CpuTarget &target);
+StagePlan emitAttentionGradient(mlir::ModuleOp module, llvm::StringRef symbol,
+                                const AttentionShape &shape,
+                                const CpuTarget &target,
+                                const AttentionGradientTuning &tuning = {});
 
 } // namespace kiln::cpu
 

@@ -36,7 +36,8 @@ static int64_t avoidPowersOfTwo(int64_t stride, int64_t lineElements) {
 }
 
 AttentionLayout::AttentionLayout(const AttentionShape &shape,
-                                 const CpuTarget &target, int64_t strips) {
+                                 const CpuTarget &target, int64_t strips,
+                                 int64_t mostRows, int64_t cacheBytes) {
   int64_t elementBytes = shape.elementType.getIntOrFloatBitWidth() / 8;
   int64_t lineElements = 64 / elementBytes;
   bool isWide = target.vectorRegisters >= 32;
@@ -59,8 +60,8 @@ AttentionLayout::AttentionLayout(const AttentionShape &shape,
       std::max(panels * panelColumns, keyRows) + lanes, lineElements);
   // The scores of a block fit the second-level cache. More rows at a time than
   // 48 gained nothing at any sequence; fewer cost the products over rows.
-  int64_t fitting = target.l2Bytes / (strips * scoreStride * elementBytes);
-  int64_t rows = std::min<int64_t>({fitting, 48, keyRows});
+  int64_t fitting = cacheBytes / (strips * scoreStride * elementBytes);
+  int64_t rows = std::min({fitting, mostRows, keyRows});
   blockRows = std::max(rows / rowTile, int64_t(1)) * rowTile;
   blocks = llvm::divideCeil(shape.sequence, blockRows);
 }

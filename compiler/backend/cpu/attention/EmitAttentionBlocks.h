@@ -11,8 +11,10 @@ namespace kiln::cpu {
 /// padded to whole tiles, so that tiles need no tails; only what is read from
 /// or written to the kernel's buffers has the exact sizes.
 struct AttentionLayout {
+  /// The scores of a block, `strips` matrices of at most `mostRows` rows, have
+  /// `cacheBytes`.
   AttentionLayout(const AttentionShape &shape, const CpuTarget &target,
-                  int64_t strips);
+                  int64_t strips, int64_t mostRows, int64_t cacheBytes);
 
   int64_t lanes;
   int64_t rowTile;      ///< Rows of a register tile.

@@ -19,20 +19,21 @@ namespace kiln::cpu {
 
 namespace {
 
-// Dividing a pair computes its scores twice, 7 products instead of 5. That is
-// worth it only where the pairs alone leave most workers without any.
-constexpr int64_t kFewPairs = 4;
-constexpr int64_t kEnoughItems = 16;
-
-/// What one stage writes.
+/// What one stage writes, and how a pair is divided for it.
 struct Part {
+  std::string symbol;
   bool hasQueries, hasKeys;
+  int64_t groupSize, groups;
 };
+
+// The order of summation of the keys' gradients.
+constexpr int64_t kBlockRows = 48;
 
 struct Backward {
   Backward(StringRef symbol, const AttentionShape &shape,
-           const CpuTarget &target)
-      : symbol(symbol), shape(shape), layout(shape, target, /*strips=*/2),
+           const CpuTarget &target, const AttentionGradientTuning &tuning)
+      : symbol(symbol), shape(shape),
+        layout(shape, target, /*strips=*/2, kBlockRows, target.l2Bytes),
         plan(shape.elementType.getIntOrFloatBitWidth() / 8) {
     int64_t panelElements =
         layout.panels * layout.panelRows * layout.panelColumns;
@@ -49,14 +50,16 @@ struct Backward {
     scores = plan.take(layout.blockRows * layout.scoreStride);
     scoreGradient = plan.take(layout.blockRows * layout.scoreStride);
     deltas = plan.take(layout.blockRows);
+    divide(tuning);
   }
 
-  void emitStage(ModuleOp module, StringRef symbol, Part part,
-                 int64_t groupSize, int64_t groups, KernelCode &kernel);
+  void divide(const AttentionGradientTuning &tuning);
+  StagePlan listStages() const;
+  void emitStage(ModuleOp module, const Part &part);
   void findPair(VectorBuilder &code, func::FuncOp stage, Value pair);
-  void emitItem(VectorBuilder &code, Value group, Part part, int64_t groupSize);
+  void emitItem(VectorBuilder &code, Value group, const Part &part);
   void emitBlock(VectorBuilder &code, AttentionBlocks &steps,
-                 const QueryBlock &block, Part part);
+                 const QueryBlock &block, const Part &part);
   void emitScoreGradient(VectorBuilder &code, AttentionBlocks &steps,
                          const QueryBlock &block, ArrayRef<Place> places,
                          Value row);
@@ -71,6 +74,7 @@ struct Backward {
   AttentionShape shape;
   AttentionLayout layout;
   ScratchPlan plan;
+  SmallVector<Part> parts;
   int64_t keysTransposed, valuesTransposed, keys, keyGradient, valueGradient;
   int64_t queries, outGradient, queryGradient, scores, scoreGradient, deltas;
   Place scratch, in, out, logSumExp, outGradientIn, gradient;
@@ -118,7 +122,7 @@ void Backward::emitDeltas(VectorBuilder &code, const QueryBlock &block,
 }
 
 void Backward::emitBlock(VectorBuilder &code, AttentionBlocks &steps,
-                         const QueryBlock &block, Part part) {
+                         const QueryBlock &block, const Part &part) {
   Value padded = code.multiply(block.tiles, layout.rowTile);
   steps.packRows(in, 3 * rowStride(), at(code, queries), block.first, padded,
                  shape.scale);
@@ -174,12 +178,11 @@ void Backward::findPair(VectorBuilder &code, func::FuncOp stage, Value pair) {
 }
 
 // A group is of queries where the stage writes their gradient, else of keys.
-void Backward::emitItem(VectorBuilder &code, Value group, Part part,
-                        int64_t groupSize) {
+void Backward::emitItem(VectorBuilder &code, Value group, const Part &part) {
   AttentionBlocks steps(code, symbol, shape, layout);
   Value sequence = code.index(shape.sequence), zero = code.index(0);
-  Value begin = code.multiply(group, groupSize);
-  Value end = code.minimum(code.add(begin, groupSize), sequence);
+  Value begin = code.multiply(group, part.groupSize);
+  Value end = code.minimum(code.add(begin, part.groupSize), sequence);
   Place keysIn = code.offset(in, rowStride());
   Place valuesIn = code.offset(in, 2 * rowStride());
   steps.packTransposed(keysIn, 3 * rowStride(), at(code, keysTransposed),
@@ -220,13 +223,11 @@ void Backward::emitItem(VectorBuilder &code, Value group, Part part,
                     3 * rowStride(), code.subtract(keyEnd, keyBegin));
 }
 
-void Backward::emitStage(ModuleOp module, StringRef symbol, Part part,
-                         int64_t groupSize, int64_t groups,
-                         KernelCode &kernel) {
+void Backward::emitStage(ModuleOp module, const Part &part) {
   int64_t pairs = shape.batch * shape.heads;
   int64_t elements = pairs * shape.sequence * shape.headWidth;
   func::FuncOp stage =
-      createFlatStage(module, symbol, shape,
+      createFlatStage(module, part.symbol, shape,
                       {3 * elements, elements, pairs * shape.sequence, elements,
                        3 * elements, plan.getElements() * kMaxWorkers},
                       4);
@@ -236,41 +237,55 @@ void Backward::emitStage(ModuleOp module, StringRef symbol, Part part,
   scratch = {stage.getArgument(5 + shape.hasLengths),
              code.multiply(range.worker, plan.getElements())};
   code.loop(range.begin, range.end, 1, [&](Value item) {
-    findPair(code, stage, code.divide(item, groups));
-    emitItem(code, code.remainder(item, groups), part, groupSize);
+    findPair(code, stage, code.divide(item, part.groups));
+    emitItem(code, code.remainder(item, part.groups), part);
   });
   func::ReturnOp::create(code.getBuilder(), code.getLoc());
-  kernel.stages.push_back({symbol.str(), pairs * groups});
 }
 
-KernelCode emitAttentionGradient(ModuleOp module, StringRef symbol,
-                                 const AttentionShape &shape,
-                                 const CpuTarget &target) {
-  Backward backward(symbol, shape, target);
-  const AttentionLayout &layout = backward.layout;
-  KernelCode kernel;
-  kernel.scratchBytesPerWorker = backward.plan.getElements() *
-                                 shape.elementType.getIntOrFloatBitWidth() / 8;
+// Groups end where tiles of every kind end.
+void Backward::divide(const AttentionGradientTuning &tuning) {
   int64_t pairs = shape.batch * shape.heads;
-  // Groups end where tiles of every kind end.
   int64_t unit = std::lcm(layout.rowTile, layout.panelColumns);
-  if (pairs >= kFewPairs || shape.sequence < 4 * unit) {
-    backward.emitStage(module, symbol, {true, true}, shape.sequence, 1, kernel);
-    return kernel;
+  if (pairs >= tuning.fewPairs || shape.sequence < 4 * unit) {
+    parts = {{symbol, true, true, shape.sequence, 1}};
+    return;
   }
-  auto divideInto = [&](int64_t step) {
-    int64_t wanted = llvm::divideCeil(kEnoughItems, pairs);
+  auto add = [&](StringRef name, bool hasQueries, int64_t step) {
+    int64_t wanted = llvm::divideCeil(tuning.enoughItems, pairs);
     int64_t size =
         llvm::alignTo(llvm::divideCeil(shape.sequence, wanted), step);
-    return std::pair(size, int64_t(llvm::divideCeil(shape.sequence, size)));
+    parts.push_back({symbol + name.str(), hasQueries, !hasQueries, size,
+                     int64_t(llvm::divideCeil(shape.sequence, size))});
   };
-  auto [queryGroup, queryGroups] = divideInto(layout.blockRows);
-  auto [keyGroup, keyGroups] = divideInto(unit);
-  backward.emitStage(module, (symbol + "_queries").str(), {true, false},
-                     queryGroup, queryGroups, kernel);
-  backward.emitStage(module, (symbol + "_keys").str(), {false, true}, keyGroup,
-                     keyGroups, kernel);
-  return kernel;
+  add("_queries", true, layout.blockRows);
+  add("_keys", false, unit);
+}
+
+StagePlan Backward::listStages() const {
+  StagePlan stages;
+  for (const Part &part : parts)
+    stages.stages.push_back(
+        {part.symbol, shape.batch * shape.heads * part.groups});
+  stages.scratchBytesPerWorker =
+      plan.getElements() * shape.elementType.getIntOrFloatBitWidth() / 8;
+  return stages;
+}
+
+StagePlan planAttentionGradient(StringRef symbol, const AttentionShape &shape,
+                                const CpuTarget &target,
+                                const AttentionGradientTuning &tuning) {
+  return Backward(symbol, shape, target, tuning).listStages();
+}
+
+StagePlan emitAttentionGradient(ModuleOp module, StringRef symbol,
+                                const AttentionShape &shape,
+                                const CpuTarget &target,
+                                const AttentionGradientTuning &tuning) {
+  Backward backward(symbol, shape, target, tuning);
+  for (const Part &part : backward.parts)
+    backward.emitStage(module, part);
+  return backward.listStages();
 }
 
 } // namespace kiln::cpu

@@ -15,8 +15,8 @@
 // a row of the image does.
 #include "compiler/backend/cpu/convolution/EmitConvolution.h"
 
-#include "compiler/backend/cpu/gemm/EmitGemm.h"
 #include "compiler/backend/cpu/convolution/SlidingPlan.h"
+#include "compiler/backend/cpu/gemm/EmitGemm.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
@@ -35,12 +35,13 @@ namespace {
 class SlidingWriter {
 public:
   SlidingWriter(ModuleOp module, StringRef symbol,
-                const SlidingProduct &product, const CpuTarget &target)
-      : module(module), symbol(symbol.str()), product(product),
-        plan(planSliding(product, target)), builder(module.getContext()),
+                const SlidingProduct &product, const SlidingPlan &plan,
+                const CpuTarget &target)
+      : module(module), symbol(symbol.str()), product(product), plan(plan),
+        builder(module.getContext()),
         write(builder, module.getLoc(), product.elementType, target) {}
 
-  KernelCode emit();
+  void emit();
 
 private:
   /// The rows and taps of an item; rows are numbered within the class.
@@ -59,7 +60,7 @@ private:
     SmallVector<Value> source, target;
   };
 
-  void enterStage(StringRef name, int64_t items);
+  void enterStage(StringRef stageSymbol);
   void emitPack();
   void packRow(Value taps, Value panel, Value channel, int64_t columns);
   void emitProduct();
@@ -85,17 +86,28 @@ private:
   ModuleOp module;
   std::string symbol;
   const SlidingProduct &product;
-  SlidingPlan plan;
+  const SlidingPlan &plan;
   OpBuilder builder;
   TileWriter write;
-  KernelCode code;
   Value source, filter, result, scratch;
   StageRange range;
 };
 
 } // namespace
 
-void SlidingWriter::enterStage(StringRef name, int64_t items) {
+// The packed filter, and the product.
+static StagePlan listStages(StringRef symbol, const SlidingProduct &product,
+                            const SlidingPlan &plan) {
+  StagePlan stages;
+  stages.stages = {{(symbol + "_pack").str(), plan.panels * product.channels},
+                   {symbol.str(), plan.rowItems * plan.columnItems}};
+  int64_t bytes = product.elementType.getIntOrFloatBitWidth() / 8;
+  stages.sharedScratchBytes =
+      llvm::alignTo(plan.panels * plan.panelStride * bytes, 64);
+  return stages;
+}
+
+void SlidingWriter::enterStage(StringRef stageSymbol) {
   auto flat = [&](int64_t size) -> Type {
     return MemRefType::get(size, product.elementType);
   };
@@ -106,10 +118,8 @@ void SlidingWriter::enterStage(StringRef name, int64_t items) {
       flat(product.batch * y.targetSize * x.targetSize *
            product.targetChannels),
       flat(plan.panels * plan.panelStride)};
-  std::string stageSymbol = symbol + name.str();
   func::FuncOp stage = createStage(module, stageSymbol, buffers);
   markVectorised(stage);
-  code.stages.push_back({stageSymbol, items});
   builder.setInsertionPointToStart(&stage.front());
   write.enter(stage.front());
   source = stage.getArgument(0);
@@ -124,7 +134,7 @@ void SlidingWriter::enterStage(StringRef name, int64_t items) {
 //===----------------------------------------------------------------------===//
 
 void SlidingWriter::emitPack() {
-  enterStage("_pack", plan.panels * product.channels);
+  enterStage(symbol + "_pack");
   SmallVector<int64_t> offsets;
   for (int64_t row : product.rows.taps)
     for (int64_t column : product.columns.taps)
@@ -181,7 +191,7 @@ void SlidingWriter::packRow(Value taps, Value panel, Value channel,
 //===----------------------------------------------------------------------===//
 
 void SlidingWriter::emitProduct() {
-  enterStage("", plan.rowItems * plan.columnItems);
+  enterStage(symbol);
   SmallVector<int64_t> values;
   for (const auto &fields : plan.classes)
     values.append(fields.begin(), fields.end());
@@ -388,20 +398,15 @@ void SlidingWriter::finish(const Depth &depth, const Rows &rows, Value column,
   write.branch(depth.isFirst, [&] { storeAll(sums); }, addAll);
 }
 
-KernelCode SlidingWriter::emit() {
+void SlidingWriter::emit() {
   emitPack();
   emitProduct();
-  int64_t bytes = product.elementType.getIntOrFloatBitWidth() / 8;
-  code.sharedScratchBytes =
-      llvm::alignTo(plan.panels * plan.panelStride * bytes, 64);
-  return std::move(code);
 }
 
 //===----------------------------------------------------------------------===//
 // Which product
 //===----------------------------------------------------------------------===//
 
-// One tap that every place sees: the places of all images are rows of a matrix.
 static bool isMatrixProduct(const ConvolutionShape &shape) {
   auto isDirect = [](const WindowAxis &axis) {
     return axis.window == 1 && axis.stride == 1 && axis.padding == 0;
@@ -409,75 +414,109 @@ static bool isMatrixProduct(const ConvolutionShape &shape) {
   return isDirect(shape.windows.rows) && isDirect(shape.windows.columns);
 }
 
-static GemmShape asMatrixProduct(const ConvolutionShape &shape, int64_t n,
-                                 int64_t k) {
-  GemmShape gemm;
-  gemm.m = shape.batch * shape.windows.rows.count * shape.windows.columns.count;
-  gemm.n = n;
-  gemm.k = k;
-  gemm.aRowStride = k;
-  gemm.aColumnStride = 1;
-  gemm.cRowStride = n;
-  gemm.elementType = shape.elementType;
-  return gemm;
-}
-
 namespace {
 /// One side of a filter: how many channels, and elements from one to the next.
 struct FilterSide {
   int64_t channels, stride;
 };
+
+/// Reads the channels `from` and writes the channels `to`, along axes that
+/// `planAxis` lays out.
+struct Direction {
+  FilterSide from, to;
+  AxisPlan (*planAxis)(const WindowAxis &);
+};
 } // namespace
 
-// Reads the channels `from` and writes the channels `to`, along axes that
-// `planAxis` lays out.
-static KernelCode emitSliding(ModuleOp module, StringRef symbol,
-                              const ConvolutionShape &shape, FilterSide from,
-                              FilterSide to,
-                              AxisPlan (*planAxis)(const WindowAxis &),
-                              const CpuTarget &target) {
-  const WindowAxis &rows = shape.windows.rows, &columns = shape.windows.columns;
-  if (isMatrixProduct(shape)) {
-    GemmShape gemm = asMatrixProduct(shape, to.channels, from.channels);
-    gemm.bRowStride = from.stride;
-    gemm.bColumnStride = to.stride;
-    return emitGemm(module, symbol, gemm, target);
-  }
-  SlidingProduct product = {shape.batch,
-                            planAxis(rows),
-                            planAxis(columns),
-                            from.channels,
-                            to.channels,
-                            from.stride,
-                            to.stride,
-                            columns.window,
-                            shape.outputs * shape.inputs * rows.window *
-                                columns.window,
-                            shape.elementType};
-  return SlidingWriter(module, symbol, product, target).emit();
-}
-
 // In a filter [outputs, inputs, height, width].
-static FilterSide inputsOf(const ConvolutionShape &shape) {
-  return {shape.inputs,
-          shape.windows.rows.window * shape.windows.columns.window};
-}
-static FilterSide outputsOf(const ConvolutionShape &shape) {
-  return {shape.outputs, shape.inputs * inputsOf(shape).stride};
-}
-
-KernelCode emitConvolution(ModuleOp module, StringRef symbol,
-                           const ConvolutionShape &shape,
-                           const CpuTarget &target) {
-  return emitSliding(module, symbol, shape, inputsOf(shape), outputsOf(shape),
-                     planForward, target);
+static Direction findDirection(const ConvolutionShape &shape, bool isGradient) {
+  int64_t taps = shape.windows.rows.window * shape.windows.columns.window;
+  FilterSide inputs = {shape.inputs, taps},
+             outputs = {shape.outputs, shape.inputs * taps};
+  return isGradient ? Direction{outputs, inputs, planGradient}
+                    : Direction{inputs, outputs, planForward};
 }
 
-KernelCode emitConvolutionGradInput(ModuleOp module, StringRef symbol,
-                                    const ConvolutionShape &shape,
-                                    const CpuTarget &target) {
-  return emitSliding(module, symbol, shape, outputsOf(shape), inputsOf(shape),
-                     planGradient, target);
+std::optional<GemmShape> asMatrixProduct(const ConvolutionForm &form) {
+  const ConvolutionShape &shape = form.shape;
+  if (form.computes == ConvolutionSide::filter || !isMatrixProduct(shape))
+    return std::nullopt;
+  Direction direction =
+      findDirection(shape, form.computes == ConvolutionSide::image);
+  GemmShape gemm;
+  gemm.m = shape.batch * shape.windows.rows.count * shape.windows.columns.count;
+  gemm.n = direction.to.channels;
+  gemm.k = direction.from.channels;
+  gemm.aRowStride = gemm.k;
+  gemm.aColumnStride = 1;
+  gemm.bRowStride = direction.from.stride;
+  gemm.bColumnStride = direction.to.stride;
+  gemm.cRowStride = gemm.n;
+  gemm.elementType = shape.elementType;
+  return gemm;
+}
+
+static SlidingProduct getProduct(const ConvolutionShape &shape,
+                                 bool isGradient) {
+  const WindowAxis &rows = shape.windows.rows, &columns = shape.windows.columns;
+  Direction direction = findDirection(shape, isGradient);
+  return {shape.batch,
+          direction.planAxis(rows),
+          direction.planAxis(columns),
+          direction.from.channels,
+          direction.to.channels,
+          direction.from.stride,
+          direction.to.stride,
+          columns.window,
+          shape.outputs * shape.inputs * rows.window * columns.window,
+          shape.elementType};
+}
+
+static StagePlan planSlidingStages(StringRef symbol,
+                                   const ConvolutionShape &shape,
+                                   bool isGradient, const CpuTarget &target,
+                                   const ConvolutionTuning &tuning) {
+  SlidingProduct product = getProduct(shape, isGradient);
+  return listStages(symbol, product, planSliding(product, target, tuning));
+}
+
+static StagePlan emitSliding(ModuleOp module, StringRef symbol,
+                             const ConvolutionShape &shape, bool isGradient,
+                             const CpuTarget &target,
+                             const ConvolutionTuning &tuning) {
+  SlidingProduct product = getProduct(shape, isGradient);
+  SlidingPlan plan = planSliding(product, target, tuning);
+  SlidingWriter(module, symbol, product, plan, target).emit();
+  return listStages(symbol, product, plan);
+}
+
+StagePlan planConvolution(StringRef symbol, const ConvolutionShape &shape,
+                          const CpuTarget &target,
+                          const ConvolutionTuning &tuning) {
+  return planSlidingStages(symbol, shape, /*isGradient=*/false, target, tuning);
+}
+
+StagePlan planConvolutionGradInput(StringRef symbol,
+                                   const ConvolutionShape &shape,
+                                   const CpuTarget &target,
+                                   const ConvolutionTuning &tuning) {
+  return planSlidingStages(symbol, shape, /*isGradient=*/true, target, tuning);
+}
+
+StagePlan emitConvolution(ModuleOp module, StringRef symbol,
+                          const ConvolutionShape &shape,
+                          const CpuTarget &target,
+                          const ConvolutionTuning &tuning) {
+  return emitSliding(module, symbol, shape, /*isGradient=*/false, target,
+                     tuning);
+}
+
+StagePlan emitConvolutionGradInput(ModuleOp module, StringRef symbol,
+                                   const ConvolutionShape &shape,
+                                   const CpuTarget &target,
+                                   const ConvolutionTuning &tuning) {
+  return emitSliding(module, symbol, shape, /*isGradient=*/true, target,
+                     tuning);
 }
 
 } // namespace kiln::cpu

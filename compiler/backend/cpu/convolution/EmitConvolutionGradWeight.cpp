@@ -31,12 +31,12 @@ namespace {
 class WeightWriter {
 public:
   WeightWriter(ModuleOp module, StringRef symbol, const ConvolutionShape &shape,
-               const CpuTarget &target)
-      : module(module), symbol(symbol.str()), shape(shape),
-        plan(planWeightGradient(shape, target)), builder(module.getContext()),
+               const WeightPlan &plan, const CpuTarget &target)
+      : module(module), symbol(symbol.str()), shape(shape), plan(plan),
+        builder(module.getContext()),
         write(builder, module.getLoc(), shape.elementType, target) {}
 
-  KernelCode emit();
+  void emit();
 
 private:
   struct Block {
@@ -47,7 +47,7 @@ private:
   /// The fields of a tap.
   using Tap = std::array<Value, kTapFieldCount>;
 
-  void enterStage(StringRef name, int64_t items);
+  void enterStage(const std::string &stageSymbol);
   Value entry(Value tap, TapField field);
   void emitProduct();
   /// Calls `body` for each image of a block, or `absent` past the last.
@@ -78,10 +78,9 @@ private:
   ModuleOp module;
   std::string symbol;
   const ConvolutionShape &shape;
-  WeightPlan plan;
+  const WeightPlan &plan;
   OpBuilder builder;
   TileWriter write;
-  KernelCode code;
   Value image, grad, result, scratch, taps;
   Value gradBase, imageBase; ///< This worker's packed elements.
   StageRange range;
@@ -89,7 +88,20 @@ private:
 
 } // namespace
 
-void WeightWriter::enterStage(StringRef name, int64_t items) {
+// The products, and the sum of the shares.
+static StagePlan listStages(StringRef symbol, const ConvolutionShape &shape,
+                            const WeightPlan &plan) {
+  StagePlan stages;
+  stages.stages = {
+      {symbol.str(), plan.shares * plan.outputGroups * plan.columnGroups},
+      {(symbol + "_sum").str(), shape.outputs}};
+  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  stages.sharedScratchBytes = plan.sharedSize * bytes;
+  stages.scratchBytesPerWorker = plan.workerSize * bytes;
+  return stages;
+}
+
+void WeightWriter::enterStage(const std::string &stageSymbol) {
   const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
   auto flat = [&](int64_t size) -> Type {
     return MemRefType::get(size, shape.elementType);
@@ -99,10 +111,8 @@ void WeightWriter::enterStage(StringRef name, int64_t items) {
       flat(shape.batch * y.count * x.count * shape.outputs),
       flat(shape.outputs * shape.inputs * filterTaps()),
       flat(plan.sharedSize + plan.workerSize * kMaxWorkers)};
-  std::string stageSymbol = symbol + name.str();
   func::FuncOp stage = createStage(module, stageSymbol, buffers);
   markVectorised(stage);
-  code.stages.push_back({stageSymbol, items});
   builder.setInsertionPointToStart(&stage.front());
   write.enter(stage.front());
   image = stage.getArgument(0);
@@ -127,7 +137,7 @@ Value WeightWriter::entry(Value tap, TapField field) {
 }
 
 void WeightWriter::emitProduct() {
-  enterStage("", plan.shares * plan.outputGroups * plan.columnGroups);
+  enterStage(symbol);
   int64_t blocks = plan.imageBlocks * plan.rowBlocks;
   write.loop(range.begin, range.end, 1, [&](Value item) {
     Value share = write.rem(item, plan.shares);
@@ -449,7 +459,7 @@ void WeightWriter::multiplyTile(const Block &block, const Tap &tap, Value tile,
 // Adds the shares, in order, and deals the elements out to the filter. Taps
 // that see nothing but padding have no sums.
 void WeightWriter::emitSum() {
-  enterStage("_sum", shape.outputs);
+  enterStage(symbol + "_sum");
   int64_t rowSize = shape.inputs * filterTaps();
   const WindowAxis &y = shape.windows.rows;
   bool isWhole =
@@ -520,19 +530,25 @@ void WeightWriter::sumVector(Value output, Value panel, int64_t column,
   });
 }
 
-KernelCode WeightWriter::emit() {
+void WeightWriter::emit() {
   emitProduct();
   emitSum();
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
-  code.sharedScratchBytes = plan.sharedSize * bytes;
-  code.scratchBytesPerWorker = plan.workerSize * bytes;
-  return std::move(code);
 }
 
-KernelCode emitConvolutionGradWeight(ModuleOp module, StringRef symbol,
-                                     const ConvolutionShape &shape,
-                                     const CpuTarget &target) {
-  return WeightWriter(module, symbol, shape, target).emit();
+StagePlan planConvolutionGradWeight(StringRef symbol,
+                                    const ConvolutionShape &shape,
+                                    const CpuTarget &target,
+                                    const FilterGradientTuning &tuning) {
+  return listStages(symbol, shape, planWeightGradient(shape, target, tuning));
+}
+
+StagePlan emitConvolutionGradWeight(ModuleOp module, StringRef symbol,
+                                    const ConvolutionShape &shape,
+                                    const CpuTarget &target,
+                                    const FilterGradientTuning &tuning) {
+  WeightPlan plan = planWeightGradient(shape, target, tuning);
+  WeightWriter(module, symbol, shape, plan, target).emit();
+  return listStages(symbol, shape, plan);
 }
 
 } // namespace kiln::cpu

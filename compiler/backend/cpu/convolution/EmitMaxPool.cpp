@@ -17,25 +17,29 @@ using namespace mlir;
 
 namespace kiln::cpu {
 
+// Channels that are done together.
+static int64_t getGroup(const PoolShape &shape, const CpuTarget &target,
+                        const PoolTuning &tuning) {
+  int64_t lanes = target.lanes(shape.elementType.getIntOrFloatBitWidth() / 8);
+  return std::min<int64_t>(tuning.registers * lanes,
+                           llvm::alignTo(shape.channels, uint64_t(lanes)));
+}
+
 namespace {
 
 class PoolWriter {
 public:
   PoolWriter(ModuleOp module, StringRef symbol, const PoolShape &shape,
-             const CpuTarget &target)
+             const CpuTarget &target, const PoolTuning &tuning)
       : module(module), symbol(symbol), shape(shape),
         builder(module.getContext()),
         write(builder, module.getLoc(), shape.elementType, target),
-        group(std::min<int64_t>(
-            kGroup * write.lanes,
-            llvm::alignTo(shape.channels, uint64_t(write.lanes)))) {}
+        group(getGroup(shape, target, tuning)) {}
 
-  KernelCode emitForward();
-  KernelCode emitGradient();
+  void emitForward();
+  void emitGradient();
 
 private:
-  static constexpr int64_t kGroup = 4; ///< Registers.
-
   /// Taps of a window that see the image, and where the window begins.
   struct Taps {
     Value begin, end, start;
@@ -63,7 +67,7 @@ private:
   const PoolShape &shape;
   OpBuilder builder;
   TileWriter write;
-  int64_t group; ///< Channels that are done together.
+  int64_t group;
 };
 
 } // namespace
@@ -141,9 +145,8 @@ SmallVector<Value> PoolWriter::overTaps(
   return SmallVector<Value>(outer.getResults());
 }
 
-KernelCode PoolWriter::emitForward() {
+void PoolWriter::emitForward() {
   const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
-  int64_t items = shape.batch * y.count;
   func::FuncOp stage = enterStage(false);
   StageRange range = getRange(stage);
   Value lowest = arith::ConstantOp::create(
@@ -182,9 +185,6 @@ KernelCode PoolWriter::emitForward() {
     });
   });
   func::ReturnOp::create(builder, write.loc);
-  KernelCode code;
-  code.stages.push_back({symbol.str(), items});
-  return code;
 }
 
 void PoolWriter::clear(Value buffer, Value image, Value channel,
@@ -243,9 +243,8 @@ void PoolWriter::scatter(func::FuncOp stage, Value image, Value channel,
   });
 }
 
-KernelCode PoolWriter::emitGradient() {
+void PoolWriter::emitGradient() {
   int64_t groups = llvm::divideCeil(shape.channels, group);
-  int64_t items = shape.batch * groups;
   func::FuncOp stage = enterStage(true);
   StageRange range = getRange(stage);
   write.loop(range.begin, range.end, 1, [&](Value item) {
@@ -263,20 +262,37 @@ KernelCode PoolWriter::emitGradient() {
         [&] { emit(group); });
   });
   func::ReturnOp::create(builder, write.loc);
-  KernelCode code;
-  code.stages.push_back({symbol.str(), items});
-  return code;
 }
 
-KernelCode emitMaxPool(ModuleOp module, StringRef symbol,
-                       const PoolShape &shape, const CpuTarget &target) {
-  return PoolWriter(module, symbol, shape, target).emitForward();
+// Forward shares rows of results, the gradient groups of channels.
+StagePlan planMaxPool(StringRef symbol, const PoolShape &shape,
+                      const CpuTarget &, const PoolTuning &) {
+  StagePlan stages;
+  stages.stages = {{symbol.str(), shape.batch * shape.windows.rows.count}};
+  return stages;
 }
 
-KernelCode emitMaxPoolGradient(ModuleOp module, StringRef symbol,
-                               const PoolShape &shape,
-                               const CpuTarget &target) {
-  return PoolWriter(module, symbol, shape, target).emitGradient();
+StagePlan planMaxPoolGradient(StringRef symbol, const PoolShape &shape,
+                              const CpuTarget &target,
+                              const PoolTuning &tuning) {
+  int64_t group = getGroup(shape, target, tuning);
+  StagePlan stages;
+  stages.stages = {{symbol.str(), shape.batch * int64_t(llvm::divideCeil(
+                                                    shape.channels, group))}};
+  return stages;
+}
+
+StagePlan emitMaxPool(ModuleOp module, StringRef symbol, const PoolShape &shape,
+                      const CpuTarget &target, const PoolTuning &tuning) {
+  PoolWriter(module, symbol, shape, target, tuning).emitForward();
+  return planMaxPool(symbol, shape, target, tuning);
+}
+
+StagePlan emitMaxPoolGradient(ModuleOp module, StringRef symbol,
+                              const PoolShape &shape, const CpuTarget &target,
+                              const PoolTuning &tuning) {
+  PoolWriter(module, symbol, shape, target, tuning).emitGradient();
+  return planMaxPoolGradient(symbol, shape, target, tuning);
 }
 
 } // namespace kiln::cpu

@@ -133,8 +133,8 @@ static double itemCost(int64_t rows, int64_t columns, int64_t items) {
   return (1 + 8.0 / rows + 8.0 / columns) * balance * waiting + 0.0005 * items;
 }
 
-SlidingPlan planSliding(const SlidingProduct &product,
-                        const CpuTarget &target) {
+SlidingPlan planSliding(const SlidingProduct &product, const CpuTarget &target,
+                        const ConvolutionTuning &tuning) {
   SlidingPlan plan;
   int64_t bytes = product.elementType.getIntOrFloatBitWidth() / 8;
   plan.tile = chooseTile(target);
@@ -145,9 +145,9 @@ SlidingPlan planSliding(const SlidingProduct &product,
       product.tapCount() * product.channels * plan.width + 64 / bytes;
   plan.block = chooseBlock(product, bytes == 4 ? 640 : 320);
   int64_t depth = plan.block.rows * plan.block.columns * plan.block.channels;
-  // A quarter of the second cache for what an item reads of the source.
-  int64_t rowLimit = std::max<int64_t>(4, target.l2Bytes / 4 /
-                                              (depth * bytes * plan.tile.rows));
+  int64_t rowLimit =
+      std::max<int64_t>(4, target.l2Bytes * tuning.sourceCachePercent / 100 /
+                               (depth * bytes * plan.tile.rows));
   rowLimit *= plan.tile.rows;
   double best = 0;
   int64_t bestRows = 0;
@@ -166,6 +166,12 @@ SlidingPlan planSliding(const SlidingProduct &product,
       bestRows = rows;
       plan.itemColumns = perItem * plan.width;
     }
+  if (tuning.itemRows)
+    bestRows = llvm::alignTo(tuning.itemRows, uint64_t(plan.tile.rows));
+  if (tuning.itemColumns)
+    plan.itemColumns =
+        llvm::alignTo(std::min(tuning.itemColumns, product.targetChannels),
+                      uint64_t(plan.width));
   plan.columnItems = llvm::divideCeil(product.targetChannels, plan.itemColumns);
   cutRows(product, bestRows, plan);
   return plan;

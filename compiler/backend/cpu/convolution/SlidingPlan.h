@@ -2,9 +2,8 @@
 #ifndef KILN_COMPILER_BACKEND_CPU_CONVOLUTION_SLIDINGPLAN_H
 #define KILN_COMPILER_BACKEND_CPU_CONVOLUTION_SLIDINGPLAN_H
 
-#include "compiler/backend/cpu/CpuTarget.h"
 #include "compiler/backend/cpu/MicroKernel.h"
-#include "dialects/kiln/Windows.h"
+#include "compiler/backend/cpu/convolution/EmitConvolution.h"
 
 #include <array>
 
@@ -88,7 +87,8 @@ struct SlidingPlan {
   llvm::SmallVector<std::array<int64_t, kClassFieldCount>> classes;
 };
 
-SlidingPlan planSliding(const SlidingProduct &product, const CpuTarget &target);
+SlidingPlan planSliding(const SlidingProduct &product, const CpuTarget &target,
+                        const ConvolutionTuning &tuning);
 
 } // namespace kiln::cpu
 

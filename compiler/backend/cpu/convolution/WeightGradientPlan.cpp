@@ -72,22 +72,22 @@ static void chooseBlocks(const ConvolutionShape &shape, int64_t depth,
 // Items are cut until the sum of one stays in the second cache and there are
 // enough for the workers.
 static void chooseItems(const CpuTarget &target, int64_t bytes,
-                        WeightPlan &plan) {
-  constexpr int64_t kWantedItems = 16;
+                        const FilterGradientTuning &tuning, WeightPlan &plan) {
+  constexpr int64_t kMostShares = 16;
   constexpr int64_t kSumLimit = 4 << 20; // Of all shares, in bytes.
   int64_t blocks = plan.imageBlocks * plan.rowBlocks;
   plan.sumSize = int64_t(plan.taps.size()) * plan.panels * plan.width *
                  plan.tiles * plan.tileRows;
   int64_t sumBytes = std::max<int64_t>(1, plan.sumSize * bytes);
   int64_t shares = std::clamp<int64_t>(kSumLimit / sumBytes, 1,
-                                       std::min(blocks, kWantedItems));
+                                       std::min(blocks, kMostShares));
   plan.blocksPerShare = llvm::divideCeil(blocks, shares);
   plan.shares = llvm::divideCeil(blocks, plan.blocksPerShare);
   plan.outputGroups = plan.columnGroups = 1;
   auto isLarge = [&] {
     int64_t groups = plan.outputGroups * plan.columnGroups;
-    return sumBytes / groups > target.l2Bytes * 3 / 8 ||
-           plan.shares * groups < kWantedItems;
+    return sumBytes / groups > target.l2Bytes * tuning.sumCacheEighths / 8 ||
+           plan.shares * groups < tuning.enoughItems;
   };
   while (isLarge()) {
     int64_t tiles = plan.tiles / (2 * plan.outputGroups);
@@ -107,7 +107,8 @@ static void chooseItems(const CpuTarget &target, int64_t bytes,
 }
 
 WeightPlan planWeightGradient(const ConvolutionShape &shape,
-                              const CpuTarget &target) {
+                              const CpuTarget &target,
+                              const FilterGradientTuning &tuning) {
   WeightPlan plan;
   const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
   int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
@@ -127,7 +128,7 @@ WeightPlan planWeightGradient(const ConvolutionShape &shape,
       plan.folds ? x.count : (x.size - 1 + x.padding) / x.stride + 1;
   chooseBlocks(shape, bytes == 4 ? 400 : 200, plan);
   listTaps(shape.windows, plan);
-  chooseItems(target, bytes, plan);
+  chooseItems(target, bytes, tuning, plan);
   plan.packedRows = (plan.rows - 1) * y.stride + y.window;
   int64_t gap = 64; // Keeps panels out of each other's cache sets.
   plan.tileStride = llvm::alignTo(

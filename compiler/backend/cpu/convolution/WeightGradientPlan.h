@@ -38,7 +38,8 @@ struct WeightPlan {
 };
 
 WeightPlan planWeightGradient(const ConvolutionShape &shape,
-                              const CpuTarget &target);
+                              const CpuTarget &target,
+                              const FilterGradientTuning &tuning);
 
 } // namespace kiln::cpu
 

@@ -57,13 +57,13 @@ static double splitCost(const GemmShape &shape, const GemmPlan &plan,
 }
 
 static void chooseItems(const GemmShape &shape, const CpuTarget &target,
-                        GemmPlan &plan) {
+                        const GemmTuning &tuning, GemmPlan &plan) {
   int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
   int64_t panels = llvm::divideCeil(shape.n, plan.width);
   int64_t tiles = llvm::divideCeil(shape.m, plan.tile.rows);
-  // Half of the second cache for the packed block of B.
-  int64_t panelLimit = std::max<int64_t>(
-      1, target.l2Bytes / 2 / (plan.blockDepth * plan.width * bytes));
+  int64_t panelLimit =
+      std::max<int64_t>(1, target.l2Bytes * tuning.rightCachePercent / 100 /
+                               (plan.blockDepth * plan.width * bytes));
   double best = 0;
   for (int64_t perColumnItem = 1; perColumnItem <= std::min(panels, panelLimit);
        ++perColumnItem)
@@ -82,26 +82,40 @@ static void chooseItems(const GemmShape &shape, const CpuTarget &target,
       plan.itemRows = llvm::divideCeil(tiles, rowItems) * plan.tile.rows;
       plan.itemColumns = llvm::divideCeil(panels, columnItems) * plan.width;
     }
+  if (tuning.itemRows)
+    plan.itemRows = llvm::alignTo(std::min(tuning.itemRows, shape.m),
+                                  uint64_t(plan.tile.rows));
+  if (tuning.itemColumns)
+    plan.itemColumns = llvm::alignTo(std::min(tuning.itemColumns, shape.n),
+                                     uint64_t(plan.width));
   // Rounding up may leave the last ones empty.
   plan.rowItems = llvm::divideCeil(shape.m, plan.itemRows);
   plan.columnItems = llvm::divideCeil(shape.n, plan.itemColumns);
 }
 
-static GemmPlan makePlan(const GemmShape &shape, const CpuTarget &target) {
+GemmTuning::GemmTuning(const CpuTarget &target) {
+  TileShape tile = chooseTile(target);
+  tileRows = tile.rows;
+  tileVectors = tile.vectors;
+}
+
+static GemmPlan makePlan(const GemmShape &shape, const CpuTarget &target,
+                         const GemmTuning &tuning) {
   GemmPlan plan;
   int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
-  plan.tile = chooseTile(target);
+  plan.tile = {tuning.tileRows, tuning.tileVectors};
   plan.width = plan.tile.vectors * target.lanes(bytes);
   plan.packsLeft = shape.aColumnStride != 1;
   // A panel of B is read once per tile of rows, from the first cache while it
-  // fits. Deeper blocks save passes over C; both effects balance here.
+  // fits. Deeper blocks save passes over C; both effects balance here. The
+  // depth is the order of summation.
   int64_t depthLimit = bytes == 4 ? 512 : 256;
   int64_t depthBlocks = llvm::divideCeil(shape.k, depthLimit);
   plan.blockDepth = llvm::alignTo(llvm::divideCeil(shape.k, depthBlocks), 8);
-  chooseItems(shape, target, plan);
-  // A quarter of the second cache for the rows of A.
-  int64_t rowLimit = std::max<int64_t>(
-      1, target.l2Bytes / 4 / (plan.blockDepth * plan.tile.rows * bytes));
+  chooseItems(shape, target, tuning, plan);
+  int64_t rowLimit =
+      std::max<int64_t>(1, target.l2Bytes * tuning.leftCachePercent / 100 /
+                               (plan.blockDepth * plan.tile.rows * bytes));
   int64_t itemTiles = plan.itemRows / plan.tile.rows;
   int64_t rowBlocks = llvm::divideCeil(itemTiles, rowLimit);
   plan.blockRows = llvm::divideCeil(itemTiles, rowBlocks) * plan.tile.rows;
@@ -386,11 +400,24 @@ static int64_t extent(int64_t rows, int64_t rowStride, int64_t columns,
   return (rows - 1) * rowStride + (columns - 1) * columnStride + 1;
 }
 
-KernelCode emitGemm(ModuleOp module, StringRef symbol, const GemmShape &shape,
-                    const CpuTarget &target, TypeRange extra,
-                    GemmEpilogue epilogue) {
-  GemmPlan plan = makePlan(shape, target);
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+static StagePlan listStages(StringRef symbol, const GemmShape &shape,
+                            const GemmPlan &plan) {
+  StagePlan stages;
+  stages.stages.push_back({symbol.str(), plan.rowItems * plan.columnItems});
+  stages.scratchBytesPerWorker =
+      plan.scratchSize * shape.elementType.getIntOrFloatBitWidth() / 8;
+  return stages;
+}
+
+StagePlan planGemm(StringRef symbol, const GemmShape &shape,
+                   const CpuTarget &target, const GemmTuning &tuning) {
+  return listStages(symbol, shape, makePlan(shape, target, tuning));
+}
+
+StagePlan emitGemm(ModuleOp module, StringRef symbol, const GemmShape &shape,
+                   const CpuTarget &target, const GemmTuning &tuning,
+                   TypeRange extra, GemmEpilogue epilogue) {
+  GemmPlan plan = makePlan(shape, target, tuning);
   auto flat = [&](int64_t size) -> Type {
     return MemRefType::get(size, shape.elementType);
   };
@@ -404,10 +431,7 @@ KernelCode emitGemm(ModuleOp module, StringRef symbol, const GemmShape &shape,
   markVectorised(stage);
   OpBuilder builder = OpBuilder::atBlockBegin(&stage.front());
   GemmWriter(builder, stage, shape, plan, target, epilogue).emit();
-  KernelCode code;
-  code.stages.push_back({symbol.str(), plan.rowItems * plan.columnItems});
-  code.scratchBytesPerWorker = plan.scratchSize * bytes;
-  return code;
+  return listStages(symbol, shape, plan);
 }
 
 } // namespace kiln::cpu

@@ -16,6 +16,27 @@ struct GemmShape {
   bool accumulate = false;           ///< C += instead of C =.
 };
 
+/// Neither tiles nor items change the order of additions, which is that of k
+/// within blocks of a fixed depth.
+struct GemmTuning {
+  int64_t tileRows, tileVectors;
+  int64_t rightCachePercent = 50; ///< Of the second cache, for packed B.
+  int64_t leftCachePercent = 25;  ///< The same for the rows of A.
+  int64_t itemRows = 0;           ///< 0: chosen by estimated cost.
+  int64_t itemColumns = 0;        ///< The same.
+
+  explicit GemmTuning(const CpuTarget &target);
+  template <typename Self, typename Field>
+  static void visit(Self &self, Field field) {
+    field("tile_rows", self.tileRows);
+    field("tile_vectors", self.tileVectors);
+    field("right_cache_percent", self.rightCachePercent);
+    field("left_cache_percent", self.leftCachePercent);
+    field("item_rows", self.itemRows);
+    field("item_columns", self.itemColumns);
+  }
+};
+
 /// Rewrites finished values of C before they are stored. `values` is a vector
 /// of the elements of C at [row, column], [row, column + 1], ...; its size is
 /// that of a register or, at the right edge of C, what is left. `extra` are the
@@ -25,13 +46,16 @@ using GemmEpilogue = llvm::function_ref<mlir::Value(
     mlir::OpBuilder &, mlir::Location, mlir::Value values, mlir::Value row,
     mlir::Value column, mlir::ValueRange extra)>;
 
+StagePlan planGemm(llvm::StringRef symbol, const GemmShape &shape,
+                   const CpuTarget &target, const GemmTuning &tuning);
+
 /// Writes the product as one stage with buffers A, B, C (flat memrefs), the
 /// `extra` ones and scratch. The order of additions is fixed by the shape and
 /// the target.
-KernelCode emitGemm(mlir::ModuleOp module, llvm::StringRef symbol,
-                    const GemmShape &shape, const CpuTarget &target,
-                    mlir::TypeRange extra = {},
-                    GemmEpilogue epilogue = nullptr);
+StagePlan emitGemm(mlir::ModuleOp module, llvm::StringRef symbol,
+                   const GemmShape &shape, const CpuTarget &target,
+                   const GemmTuning &tuning, mlir::TypeRange extra = {},
+                   GemmEpilogue epilogue = nullptr);
 
 } // namespace kiln::cpu
 

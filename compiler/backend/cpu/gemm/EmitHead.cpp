@@ -48,7 +48,8 @@ static void placeScratch(const HeadShape &shape, HeadPlan &plan) {
   plan.sharedSize = end;
 }
 
-HeadPlan planHead(const HeadShape &shape, const CpuTarget &target) {
+HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target,
+                  const HeadTuning &tuning) {
   HeadPlan plan = {};
   int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
   plan.tile = chooseTile(target);
@@ -70,15 +71,56 @@ HeadPlan planHead(const HeadShape &shape, const CpuTarget &target) {
   plan.blocks = llvm::divideCeil(shape.vocabulary, plan.blockRows);
   plan.sliceBlocks = llvm::divideCeil(plan.blocks, 16);
   plan.slices = llvm::divideCeil(plan.blocks, plan.sliceBlocks);
-  int64_t subRows =
-      target.l2Bytes / 2 / (plan.chunkPanels * plan.lanes * bytes);
+  int64_t subRows = target.l2Bytes * tuning.gradientCachePercent / 100 /
+                    (plan.chunkPanels * plan.lanes * bytes);
   plan.subRows = std::clamp<int64_t>(subRows / plan.tile.rows * plan.tile.rows,
                                      plan.tile.rows, plan.blockRows);
   placeScratch(shape, plan);
   return plan;
 }
 
-KernelCode HeadWriter::emit() {
+namespace {
+/// One stage: a function of the kernel on one chunk of tokens.
+struct HeadStep {
+  StringRef function;
+  int64_t chunk, items;
+
+  std::string getSymbol(StringRef kernel) const {
+    return (kernel + "_" + function + "_" + Twine(chunk)).str();
+  }
+};
+} // namespace
+
+// In the order in which they run.
+static SmallVector<HeadStep> listSteps(const HeadShape &shape,
+                                       const HeadPlan &plan) {
+  SmallVector<HeadStep> steps = {{"pack", 0, plan.panels}};
+  for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
+    int64_t count =
+        std::min(plan.chunkPanels, plan.panels - chunk * plan.chunkPanels);
+    steps.push_back({"logits", chunk, plan.blocks});
+    steps.push_back({"combine", chunk, count});
+    if (!shape.gradients)
+      continue;
+    steps.push_back({"gradients", chunk, plan.slices});
+    steps.push_back({"reduce", chunk, count});
+  }
+  steps.push_back({"loss", 0, 1});
+  return steps;
+}
+
+static StagePlan listStages(StringRef symbol, const HeadShape &shape,
+                            const HeadPlan &plan) {
+  StagePlan stages;
+  for (const HeadStep &step : listSteps(shape, plan))
+    stages.stages.push_back({step.getSymbol(symbol), step.items});
+  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  stages.sharedScratchBytes = plan.sharedSize * bytes;
+  stages.scratchBytesPerWorker = plan.workerSize * bytes;
+  return stages;
+}
+
+StagePlan HeadWriter::emit() {
   auto flat = [&](int64_t size) -> Type {
     return MemRefType::get(size, shape.elementType);
   };
@@ -89,44 +131,30 @@ KernelCode HeadWriter::emit() {
     buffers.append({buffers[0], buffers[1]});
   buffers.push_back(flat(plan.sharedSize + plan.workerSize * kMaxWorkers));
 
-  launch(define("pack", [&](Value panel, const Chunk &) { packTokens(panel); }),
-         "pack", 0, plan.panels);
-  func::FuncOp logits = define("logits", [&](Value block, const Chunk &chunk) {
-    computeLogits(block, chunk);
-  });
-  func::FuncOp statistics =
-      define("combine", [&](Value inChunk, const Chunk &chunk) {
-        combine(inChunk, chunk);
-      });
-  func::FuncOp gradients, reduction;
+  llvm::StringMap<func::FuncOp> functions;
+  auto add = [&](StringRef name, Body body) {
+    functions[name] = define(name, body);
+  };
+  add("pack", [&](Value panel, const Chunk &) { packTokens(panel); });
+  add("logits",
+      [&](Value block, const Chunk &chunk) { computeLogits(block, chunk); });
+  add("combine",
+      [&](Value inChunk, const Chunk &chunk) { combine(inChunk, chunk); });
   if (shape.gradients) {
-    gradients = define("gradients", [&](Value slice, const Chunk &chunk) {
+    add("gradients", [&](Value slice, const Chunk &chunk) {
       computeGradients(slice, chunk);
     });
-    reduction = define("reduce", [&](Value inChunk, const Chunk &chunk) {
+    add("reduce", [&](Value inChunk, const Chunk &chunk) {
       reduceInputGradient(inChunk, chunk);
     });
   }
-  for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-    int64_t count =
-        std::min(plan.chunkPanels, plan.panels - chunk * plan.chunkPanels);
-    launch(logits, "logits", chunk, plan.blocks);
-    launch(statistics, "combine", chunk, count);
-    if (!shape.gradients)
-      continue;
-    launch(gradients, "gradients", chunk, plan.slices);
-    launch(reduction, "reduce", chunk, count);
-  }
-  launch(define("loss",
-                [&](Value, const Chunk &) {
-                  sumPanels(plan.losses, loss);
-                  sumPanels(plan.counts, correct);
-                }),
-         "loss", 0, 1);
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
-  code.sharedScratchBytes = plan.sharedSize * bytes;
-  code.scratchBytesPerWorker = plan.workerSize * bytes;
-  return code;
+  add("loss", [&](Value, const Chunk &) {
+    sumPanels(plan.losses, loss);
+    sumPanels(plan.counts, correct);
+  });
+  for (const HeadStep &step : listSteps(shape, plan))
+    launch(functions.lookup(step.function), step.getSymbol(symbol), step.chunk);
+  return listStages(symbol, shape, plan);
 }
 
 // An internal function of the buffers, the chunk and the range.
@@ -166,10 +194,9 @@ func::FuncOp HeadWriter::define(StringRef name, Body body) {
   return function;
 }
 
-void HeadWriter::launch(func::FuncOp function, StringRef name, int64_t chunk,
-                        int64_t items) {
-  std::string stageName = (symbol + "_" + name + "_" + Twine(chunk)).str();
-  func::FuncOp stage = createStage(module, stageName, buffers);
+void HeadWriter::launch(func::FuncOp function, StringRef stageSymbol,
+                        int64_t chunk) {
+  func::FuncOp stage = createStage(module, stageSymbol, buffers);
   markVectorised(stage);
   builder.setInsertionPointToStart(&stage.front());
   write.enter(stage.front());
@@ -182,7 +209,6 @@ void HeadWriter::launch(func::FuncOp function, StringRef name, int64_t chunk,
   arguments.append({range.begin, range.end, range.worker});
   func::CallOp::create(builder, write.loc, function, arguments);
   func::ReturnOp::create(builder, write.loc);
-  code.stages.push_back({stageName, items});
 }
 
 Value HeadWriter::constant(double value, int64_t size) {
@@ -443,9 +469,14 @@ void HeadWriter::sumPanels(int64_t part, Value target) {
   write.store(total, target, write.index(0));
 }
 
-KernelCode emitHead(ModuleOp module, StringRef symbol, const HeadShape &shape,
-                    const CpuTarget &target) {
-  return HeadWriter(module, symbol, shape, target).emit();
+StagePlan planHead(StringRef symbol, const HeadShape &shape,
+                   const CpuTarget &target, const HeadTuning &tuning) {
+  return listStages(symbol, shape, makePlan(shape, target, tuning));
+}
+
+StagePlan emitHead(ModuleOp module, StringRef symbol, const HeadShape &shape,
+                   const CpuTarget &target, const HeadTuning &tuning) {
+  return HeadWriter(module, symbol, shape, target, tuning).emit();
 }
 
 } // namespace kiln::cpu

@@ -2,8 +2,8 @@
 #ifndef KILN_COMPILER_BACKEND_CPU_GEMM_HEADWRITER_H
 #define KILN_COMPILER_BACKEND_CPU_GEMM_HEADWRITER_H
 
-#include "compiler/backend/cpu/gemm/EmitHead.h"
 #include "compiler/backend/cpu/MicroKernel.h"
+#include "compiler/backend/cpu/gemm/EmitHead.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -32,7 +32,8 @@ struct HeadPlan {
   int64_t leftPanelStride; ///< Of W^T packed per worker.
 };
 
-HeadPlan planHead(const HeadShape &shape, const CpuTarget &target);
+HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target,
+                  const HeadTuning &tuning);
 
 /// The panels of tokens that a stage works on.
 struct Chunk {
@@ -44,18 +45,19 @@ struct Chunk {
 class HeadWriter {
 public:
   HeadWriter(mlir::ModuleOp module, llvm::StringRef symbol,
-             const HeadShape &shape, const CpuTarget &target)
+             const HeadShape &shape, const CpuTarget &target,
+             const HeadTuning &tuning)
       : module(module), symbol(symbol), shape(shape),
-        plan(planHead(shape, target)), builder(module.getContext()),
+        plan(makePlan(shape, target, tuning)), builder(module.getContext()),
         write(builder, module.getLoc(), shape.elementType, target) {}
 
-  KernelCode emit();
+  StagePlan emit();
 
 private:
   using Body = llvm::function_ref<void(mlir::Value item, const Chunk &)>;
   mlir::func::FuncOp define(llvm::StringRef name, Body body);
-  void launch(mlir::func::FuncOp function, llvm::StringRef name, int64_t chunk,
-              int64_t items);
+  void launch(mlir::func::FuncOp function, llvm::StringRef stageSymbol,
+              int64_t chunk);
 
   void packTokens(mlir::Value panel);
   void computeLogits(mlir::Value block, const Chunk &chunk);
@@ -125,7 +127,6 @@ private:
   HeadPlan plan;
   mlir::OpBuilder builder;
   TileWriter write;
-  KernelCode code;
   llvm::SmallVector<mlir::Type> buffers;
   // The arguments of the function being written.
   mlir::Value x, w, labels, loss, correct, dx, dw, scratch, workerBase;

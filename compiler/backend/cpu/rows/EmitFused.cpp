@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/rows/EmitFused.h"
-#include "compiler/backend/cpu/rows/FusedEmitter.h"
 #include "compiler/backend/cpu/KernelBody.h"
+#include "compiler/backend/cpu/rows/FusedEmitter.h"
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -82,7 +82,7 @@ void FusedEmitter::forRange(Value begin, Value end, int64_t step,
   emitBody(loop.getInductionVar());
 }
 
-KernelCode FusedEmitter::emit() {
+StagePlan FusedEmitter::emit() {
   if (isFlat())
     emitFlat();
   else if (outer.empty())
@@ -382,8 +382,16 @@ void FusedEmitter::accumulateOuter(Operation *op, Value value, Points *points) {
               points->mask);
 }
 
-KernelCode emitFused(ModuleOp module, StringRef symbol, Block &body,
-                     const KernelDomain &domain, const CpuTarget &target) {
+StagePlan planFused(StringRef symbol, Block &body, const KernelDomain &domain,
+                    const CpuTarget &target, const FusedTuning &) {
+  OwningOpRef<ModuleOp> module =
+      ModuleOp::create(UnknownLoc::get(body.getParentOp()->getContext()));
+  return FusedEmitter(*module, symbol, body, domain, target).emit();
+}
+
+StagePlan emitFused(ModuleOp module, StringRef symbol, Block &body,
+                    const KernelDomain &domain, const CpuTarget &target,
+                    const FusedTuning &) {
   return FusedEmitter(module, symbol, body, domain, target).emit();
 }
 

@@ -7,13 +7,21 @@
 
 namespace kiln::cpu {
 
+struct FusedTuning {
+  template <typename Self, typename Field> static void visit(Self &, Field) {}
+};
+
 /// Writes a kernel of elementwise, broadcast and reduction ops: a loop over
 /// rows, with as many vector passes over each row as reductions along it
 /// require. Sums over rows go through partial sums of fixed chunks of rows,
 /// which a second stage adds in order.
-KernelCode emitFused(mlir::ModuleOp module, llvm::StringRef symbol,
-                     mlir::Block &body, const KernelDomain &domain,
-                     const CpuTarget &target);
+StagePlan emitFused(mlir::ModuleOp module, llvm::StringRef symbol,
+                    mlir::Block &body, const KernelDomain &domain,
+                    const CpuTarget &target, const FusedTuning &tuning);
+
+StagePlan planFused(llvm::StringRef symbol, mlir::Block &body,
+                    const KernelDomain &domain, const CpuTarget &target,
+                    const FusedTuning &tuning);
 
 } // namespace kiln::cpu
 

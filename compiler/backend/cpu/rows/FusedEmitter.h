@@ -23,7 +23,7 @@ class FusedEmitter {
 public:
   FusedEmitter(mlir::ModuleOp module, llvm::StringRef symbol, mlir::Block &body,
                const KernelDomain &domain, const CpuTarget &target);
-  KernelCode emit();
+  StagePlan emit();
 
 private:
   // Layout of the work.
@@ -90,7 +90,7 @@ private:
   mlir::OpBuilder builder;
   mlir::Location loc;
   mlir::func::FuncOp stage;
-  KernelCode code;
+  StagePlan code;
   int64_t width = 1, rowsPerChunk = 1, scratchElements = 0;
   mlir::Type scratchType;
   llvm::SmallVector<mlir::Value> results;     // What the kernel yields.

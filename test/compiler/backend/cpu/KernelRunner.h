@@ -12,7 +12,7 @@ namespace kiln::cpu {
 /// A kernel compiled, linked and loaded into this process.
 class LoadedKernel {
 public:
-  using Emit = std::function<KernelCode(mlir::ModuleOp, const CpuTarget &)>;
+  using Emit = std::function<StagePlan(mlir::ModuleOp, const CpuTarget &)>;
   using StageFunction = void (*)(void *const *, int64_t, int64_t, int64_t);
 
   LoadedKernel(const CpuTarget &target, const Emit &emit);
@@ -26,7 +26,7 @@ public:
   /// scratch that is NaN at first.
   void run(std::vector<void *> buffers, int64_t workers) const;
 
-  const KernelCode &code() const { return kernel; }
+  const StagePlan &code() const { return kernel; }
   /// Room for `workers`, allocated once and filled with NaN, so that reading
   /// what was never written shows.
   void *scratch(int64_t workers) const;
@@ -35,7 +35,7 @@ public:
 private:
   int64_t scratchBytes(int64_t workers) const;
 
-  KernelCode kernel;
+  StagePlan kernel;
   std::vector<StageFunction> functions;
   void *library = nullptr;
   int file = -1;

@@ -186,8 +186,8 @@ void checkConvolution(const Case &c, const CpuTarget &target) {
          grad = makeValues(c.results(), 3);
   Convolved wanted = convolve(c, image, filter, grad);
   Buffer<T> images(image), filters(filter), grads(grad);
-  using Emitter = KernelCode (*)(ModuleOp, StringRef, const ConvolutionShape &,
-                                 const CpuTarget &);
+  using Emitter = StagePlan (*)(ModuleOp, StringRef, const ConvolutionShape &,
+                                const CpuTarget &);
   auto emit = [&](Emitter emitter) {
     return [&c, emitter](ModuleOp module, const CpuTarget &machine) {
       return emitter(module, "kernel",

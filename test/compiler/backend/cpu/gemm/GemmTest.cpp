@@ -73,7 +73,7 @@ void check(const Case &c, const CpuTarget &target, std::mt19937 &random) {
     SmallVector<Type> extra;
     if (c.hasEpilogue)
       extra.push_back(MemRefType::get(c.n, type));
-    return emitGemm(module, "gemm", typed, cpu, extra,
+    return emitGemm(module, "gemm", typed, cpu, GemmTuning(cpu), extra,
                     c.hasEpilogue ? GemmEpilogue(scaleAndBias) : nullptr);
   });
   size_t aSize =

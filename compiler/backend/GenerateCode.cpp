@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Has each backend generate the code of the kernels that are its own. A
+// kernel's name is the hash of its identity, so that one of each name stands
+// for all, in whatever image.
+#include "compiler/pipeline/Passes.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+#define GEN_PASS_DEF_GENERATECODE
+#include "compiler/pipeline/Passes.h.inc"
+
+namespace {
+
+struct GenerateCodePass : impl::GenerateCodeBase<GenerateCodePass> {
+  GenerateCodePass(const Backends *backends, CodeStore *store,
+                   ProgramCode *code)
+      : backends(backends), store(store), code(code) {}
+
+  void runOnOperation() override {
+    const Backends &asked = backends ? *backends : getDefaultBackends();
+    for (const Backend *backend : asked.getAll()) {
+      SmallVector<exec::KernelOp> kernels;
+      llvm::StringSet<> seen;
+      getOperation().walk([&](exec::KernelOp kernel) {
+        if (&asked.get(kernel.getSpace()) == backend &&
+            seen.insert(kernel.getSymName()).second)
+          kernels.push_back(kernel);
+      });
+      if (kernels.empty() && backend != &asked.getDevice())
+        continue;
+      FailureOr<GeneratedCode> generated = backend->generate(kernels, store);
+      if (failed(generated))
+        return signalPassFailure();
+      record(kernels, *generated);
+      if (code)
+        code->targets.push_back({backend->getName().str(), backend->getTarget(),
+                                 std::move(generated->sections)});
+    }
+  }
+
+  void record(ArrayRef<exec::KernelOp> kernels, const GeneratedCode &made) {
+    llvm::StringMap<const std::vector<KernelStage> *> stagesOf;
+    for (size_t number = 0; number < kernels.size(); ++number)
+      stagesOf[exec::KernelOp(kernels[number]).getSymName()] =
+          &made.stages[number];
+    getOperation().walk([&](exec::KernelOp kernel) {
+      const std::vector<KernelStage> *stages =
+          stagesOf.lookup(kernel.getSymName());
+      if (!stages)
+        return;
+      SmallVector<StringRef> symbols;
+      SmallVector<int64_t> items;
+      for (const KernelStage &stage : *stages) {
+        symbols.push_back(stage.symbol);
+        items.push_back(stage.items);
+      }
+      kernel.setStagesAttr(
+          Builder(kernel.getContext()).getStrArrayAttr(symbols));
+      kernel.setItems(items);
+    });
+  }
+
+  const Backends *backends;
+  CodeStore *store;
+  ProgramCode *code;
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createGenerateCode(const Backends *backends,
+                                         CodeStore *store, ProgramCode *code) {
+  return std::make_unique<GenerateCodePass>(backends, store, code);
+}
+
+} // namespace kiln

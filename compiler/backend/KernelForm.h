@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What a kernel computes, in the terms of the family of kernels that serves
+// it. Every backend starts from here.
+#ifndef KILN_COMPILER_BACKEND_KERNELFORM_H
+#define KILN_COMPILER_BACKEND_KERNELFORM_H
+
+#include "compiler/fuse/KernelDomain.h"
+#include "dialects/exec/Exec.h"
+#include "dialects/kiln/Windows.h"
+
+#include <optional>
+#include <variant>
+
+namespace kiln {
+
+/// A contraction as one matrix product C[m,n] = sum over k of A[m,k] B[k,n] on
+/// row-major C.
+struct MatrixProduct {
+  int64_t m, n, k;
+  int64_t aRowStride, aColumnStride; ///< In elements; one of them is 1.
+  int64_t bRowStride, bColumnStride;
+  mlir::Type elementType;
+};
+
+/// Self-attention over queries, keys and values that lie side by side, as the
+/// projection that makes all three leaves them.
+struct AttentionShape {
+  int64_t batch, sequence, heads, headWidth;
+  bool isCausal;          ///< Position i sees positions 0 to i.
+  bool hasLengths;        ///< A sample sees its first length positions.
+  double scale;           ///< Multiplies the scores before the softmax.
+  mlir::Type elementType; ///< f32 or f64.
+};
+
+/// The last layer of a language model with its loss:
+///   loss = sum over t of logsumexp(X[t] W^T) - (X[t] W^T)[label[t]]
+/// the number of tokens whose label has the greatest logit, and the gradients
+/// of the loss with respect to X and W, for d(loss) = 1. A token whose label is
+/// not in [0, vocabulary) counts for nothing.
+struct HeadShape {
+  int64_t tokens, width, vocabulary;
+  mlir::Type elementType; ///< f32 or f64.
+  bool gradients;         ///< Otherwise only loss and count.
+};
+
+/// Images [batch, height, width, inputs], filter [outputs, inputs, window],
+/// result [batch, windows, outputs]; f32 or f64.
+struct ConvolutionShape {
+  int64_t batch;
+  Windows windows;
+  int64_t inputs, outputs;
+  mlir::Type elementType;
+};
+
+/// Images [batch, height, width, channels] of f32 or f64.
+struct PoolShape {
+  int64_t batch;
+  Windows windows;
+  int64_t channels;
+  mlir::Type elementType;
+};
+
+/// One op as plain loops over scalars.
+struct PlainForm {
+  mlir::Operation *op;
+};
+/// Any number of ops that share the loops of a domain.
+struct RowsForm {
+  KernelDomain domain;
+};
+struct AttentionForm {
+  AttentionShape shape;
+  bool isGradient;
+};
+struct HeadForm {
+  HeadShape shape;
+};
+enum class ConvolutionSide { result, image, filter };
+struct ConvolutionForm {
+  ConvolutionShape shape;
+  ConvolutionSide computes; ///< Of which a gradient, unless the result.
+};
+struct PoolForm {
+  PoolShape shape;
+  bool isGradient;
+};
+
+using KernelForm =
+    std::variant<PlainForm, RowsForm, MatrixProduct, AttentionForm, HeadForm,
+                 ConvolutionForm, PoolForm>;
+
+/// The form of an op that a backend may serve as a whole instead of by its
+/// definition: attention, the head, convolution, pooling.
+std::optional<KernelForm> findJointForm(mlir::Operation *op);
+
+/// The form of a kernel. Fails, with an error at the kernel, if its ops share
+/// no loops.
+mlir::FailureOr<KernelForm> getKernelForm(exec::KernelOp kernel);
+
+} // namespace kiln
+
+#endif // KILN_COMPILER_BACKEND_KERNELFORM_H

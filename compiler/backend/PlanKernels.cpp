@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Asks the backend of each kernel's memory space how the kernel will run, and
+// gives launches a buffer for the scratch that it needs. All that the memory
+// plan wants to know is known then, and no code exists.
+#include "compiler/pipeline/Passes.h"
+
+using namespace mlir;
+
+namespace kiln {
+
+#define GEN_PASS_DEF_PLANKERNELS
+#include "compiler/pipeline/Passes.h.inc"
+
+static void record(exec::KernelOp kernel, const KernelPlan &plan) {
+  Builder builder(kernel.getContext());
+  SmallVector<StringRef> symbols;
+  SmallVector<int64_t> items;
+  for (const KernelStage &stage : plan.stages) {
+    symbols.push_back(stage.symbol);
+    items.push_back(stage.items);
+  }
+  kernel.setFamily(plan.family);
+  kernel.setTuningAttr(toAttribute(kernel.getContext(), plan.tuning));
+  kernel.setStagesAttr(builder.getStrArrayAttr(symbols));
+  kernel.setItems(items);
+  kernel.setScratchBytes(plan.scratchBytes);
+}
+
+static void addScratch(exec::LaunchOp launch, exec::KernelOp kernel,
+                       SymbolTable &symbols, unsigned number) {
+  if (kernel.getScratchBytes() == 0)
+    return;
+  OpBuilder builder(launch);
+  SmallVector<Attribute> names(launch.getBuffers().getValue());
+  SmallVector<int64_t> offsets(launch.getOffsets()),
+      strides(launch.getStrides());
+  OpBuilder declarations =
+      OpBuilder::atBlockEnd(kernel->getParentOfType<ModuleOp>().getBody());
+  auto buffer = exec::BufferOp::create(
+      declarations, launch.getLoc(), "scratch." + std::to_string(number),
+      kernel.getScratchBytes(), exec::BufferKind::scratch,
+      /*always_live=*/false, kernel.getHost(), nullptr);
+  symbols.insert(buffer);
+  names.push_back(FlatSymbolRefAttr::get(buffer));
+  offsets.push_back(0);
+  strides.push_back(0);
+  launch.setBuffersAttr(builder.getArrayAttr(names));
+  launch.setOffsets(offsets);
+  launch.setStrides(strides);
+}
+
+namespace {
+
+struct PlanKernelsPass : impl::PlanKernelsBase<PlanKernelsPass> {
+  explicit PlanKernelsPass(const Backends *backends) : backends(backends) {}
+
+  void runOnOperation() override {
+    const Backends &asked = backends ? *backends : getDefaultBackends();
+    ModuleOp module = getOperation();
+    for (auto kernel : module.getOps<exec::KernelOp>()) {
+      FailureOr<KernelPlan> plan =
+          asked.get(kernel.getSpace()).plan(kernel, /*tuning=*/{});
+      if (failed(plan))
+        return signalPassFailure();
+      record(kernel, *plan);
+    }
+    SymbolTable symbols(module);
+    unsigned number = 0;
+    module.walk([&](exec::LaunchOp launch) {
+      addScratch(launch, symbols.lookup<exec::KernelOp>(launch.getKernel()),
+                 symbols, number++);
+    });
+  }
+
+  const Backends *backends;
+};
+
+} // namespace
+
+std::unique_ptr<Pass> createPlanKernels(const Backends *backends) {
+  return std::make_unique<PlanKernelsPass>(backends);
+}
+
+} // namespace kiln
