@@ -67,20 +67,18 @@ static void dump(ModuleOp module, const std::string &folder, StringRef stage) {
 }
 
 /// What of the plan can be changed so that a device needs less.
-static std::string suggestLess(const Config &config) {
-  const DevicesConfig &devices = config.devices;
-  std::vector<int64_t> shares = config.shares();
+static std::string suggestLess(const Config &config, const Plan &plan) {
+  std::vector<int64_t> shares = plan.shares(config);
   int64_t share = *std::max_element(shares.begin(), shares.end());
-  int64_t micro = config.training.microBatch;
   int64_t least = std::max<int64_t>(1, config.model.statisticsGroup);
   std::vector<std::string> ways;
-  if ((micro ? std::min(micro, share) : share) > least)
+  if (plan.microBatchSize(share) > least)
     ways.push_back("a smaller training.micro_batch");
-  if (devices.recompute != Recompute::Full)
+  if (plan.recompute != Recompute::Full)
     ways.push_back("devices.recompute=full");
-  if (devices.offload == Offload::None)
+  if (plan.offload == Offload::None)
     ways.push_back("devices.offload=optimizer");
-  if (devices.mesh.data > 1 && devices.zero < 3)
+  if (plan.mesh.data > 1 && plan.zero < maximumZeroStage)
     ways.push_back("devices.zero=3");
   ways.push_back("more devices along devices.mesh.tensor");
   std::string text;
@@ -89,17 +87,19 @@ static std::string suggestLess(const Config &config) {
   return text;
 }
 
-static Status checkMemory(ModuleOp module, const Config &config) {
+static Status checkMemory(ModuleOp module, const Config &config,
+                          const Plan &plan) {
   int64_t arena =
       module->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt();
   int64_t limit = config.devices.memory;
   if (limit == 0 || arena <= limit)
     return {};
-  return Status(Code::noPlan,
-                "error: the plan needs " + std::to_string(arena) +
-                    " bytes, but devices.memory is " + std::to_string(limit) +
-                    ": " + std::to_string(arena - limit) +
-                    " too many; less is needed with " + suggestLess(config));
+  return Status(Code::noPlan, "error: the plan needs " + std::to_string(arena) +
+                                  " bytes, but devices.memory is " +
+                                  std::to_string(limit) + ": " +
+                                  std::to_string(arena - limit) +
+                                  " too many; less is needed with " +
+                                  suggestLess(config, plan));
 }
 
 static Status compileVerified(ModuleOp module, const Config &config,
@@ -114,8 +114,9 @@ static Status compileVerified(ModuleOp module, const Config &config,
                                                           : Code::internal,
                      "error: a pass failed");
   };
+  Plan plan = resolvePlan(config);
   PassManager step(module.getContext());
-  buildStepPipeline(step, config);
+  buildStepPipeline(step, config, plan);
   if (failed(step.run(module)))
     return failPass();
   dump(module, options.dumpFolder, "2-step");
@@ -125,7 +126,7 @@ static Status compileVerified(ModuleOp module, const Config &config,
   // first is made in place.
   Images images;
   SmallVector<OwningOpRef<ModuleOp>> copies;
-  for (int64_t share : config.shares())
+  for (int64_t share : plan.shares(config))
     if (images.empty())
       images[share] = module;
     else if (!images.contains(share))
@@ -134,7 +135,7 @@ static Status compileVerified(ModuleOp module, const Config &config,
   for (auto [share, image] : images) {
     modules.push_back(image);
     PassManager manager(module.getContext());
-    buildImagePipeline(manager, config, share, options.isReference);
+    buildImagePipeline(manager, config, plan, share, options.isReference);
     if (failed(manager.run(image)))
       return failPass();
   }
@@ -151,13 +152,13 @@ static Status compileVerified(ModuleOp module, const Config &config,
     buildMemoryPipeline(memory);
     if (failed(memory.run(image)))
       return text.fail(Code::internal, "error: memory could not be planned");
-    if (Status fits = checkMemory(image, config); !fits.ok())
+    if (Status fits = checkMemory(image, config, plan); !fits.ok())
       return fits;
   }
   dump(modules.front(), options.dumpFolder, "4-planned");
   options.enter("artifact");
-  Status written =
-      writeArtifact(images, *kernels, config, generate.target, outputPath);
+  Status written = writeArtifact(images, *kernels, config, plan,
+                                 generate.target, outputPath);
   if (!written.ok())
     return Status(written.code(), "error: " + written.message());
   return {};

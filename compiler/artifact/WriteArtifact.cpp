@@ -76,20 +76,24 @@ private:
 /// Fills the index table by table.
 class IndexWriter {
 public:
-  IndexWriter(const Images &images, const Config &config,
+  IndexWriter(const Images &images, const Config &config, const Plan &plan,
               const cpu::CpuTarget &target)
-      : images(images), config(config), target(target) {}
+      : images(images), config(config), plan(plan), target(target),
+        shares(plan.shares(config)) {}
 
   flatbuffers::DetachedBuffer write();
 
 private:
   void addDevices();
   void addSettings();
+  void addPlan();
   void addPublicNames();
 
   const Images &images;
   const Config &config;
+  const Plan &plan;
   const cpu::CpuTarget &target;
+  std::vector<int64_t> shares; // of the global batch, by replica
   artifact::IndexT index;
 };
 
@@ -385,10 +389,6 @@ void IndexWriter::addSettings() {
   }
   index.training = std::make_unique<artifact::TrainingT>();
   index.training->global_batch = training.globalBatch;
-  std::vector<int64_t> shares = config.shares();
-  int64_t share = *llvm::max_element(shares);
-  index.training->micro_batch = training.microBatchSize(share);
-  index.training->accumulation = training.accumulation(share);
   index.training->steps = training.steps;
   index.training->epochs = training.epochs;
   index.training->seed = training.seed;
@@ -399,6 +399,18 @@ void IndexWriter::addSettings() {
     index.checkpoint->every = config.checkpoint.every;
     index.checkpoint->keep = config.checkpoint.keep;
   }
+}
+
+void IndexWriter::addPlan() {
+  int64_t share = *llvm::max_element(shares);
+  index.plan = std::make_unique<artifact::PlanT>();
+  index.plan->zero = plan.zero;
+  index.plan->offload = wordOf(plan.offload);
+  index.plan->recompute = wordOf(plan.recompute);
+  index.plan->sequence_parallel = plan.isSequenceParallel;
+  index.plan->micro_batch = plan.microBatchSize(share);
+  index.plan->accumulation = plan.accumulation(share);
+  index.plan->speeds = plan.speeds;
 }
 
 void IndexWriter::addPublicNames() {
@@ -439,8 +451,8 @@ void IndexWriter::addDevices() {
   for (auto &[share, module] : images)
     index.images.push_back(ImageWriter(module, index, kernelNumbers).write());
   uint64_t first = 0;
-  for (int64_t share : config.shares()) {
-    for (int64_t place = 0; place < config.devices.mesh.tensor; ++place) {
+  for (int64_t share : shares) {
+    for (int64_t place = 0; place < plan.mesh.tensor; ++place) {
       auto device = std::make_unique<artifact::DeviceT>();
       device->image = images.find(share) - images.begin();
       device->first_sample = first;
@@ -453,6 +465,7 @@ void IndexWriter::addDevices() {
 flatbuffers::DetachedBuffer IndexWriter::write() {
   addDevices();
   addSettings();
+  addPlan();
   addPublicNames();
   flatbuffers::FlatBufferBuilder builder;
   builder.ForceDefaults(false);
@@ -461,10 +474,10 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
 }
 
 Status writeArtifact(const Images &images, const std::string &kernels,
-                     const Config &config, const cpu::CpuTarget &target,
-                     const std::string &path) {
+                     const Config &config, const Plan &plan,
+                     const cpu::CpuTarget &target, const std::string &path) {
   flatbuffers::DetachedBuffer bytes =
-      IndexWriter(images, config, target).write();
+      IndexWriter(images, config, plan, target).write();
   Section sections[] = {
       {std::string(indexSectionName),
        std::as_bytes(std::span(bytes.data(), bytes.size()))},

@@ -16,10 +16,11 @@ namespace kiln {
 /// One planned exec module for every share of the batch that a replica has.
 using Images = llvm::MapVector<int64_t, mlir::ModuleOp>;
 
-/// Writes planned exec modules, their kernels and the config as one .kiln file.
+/// Writes planned exec modules, their kernels, the config and the plan that it
+/// became as one .kiln file.
 Status writeArtifact(const Images &images, const std::string &kernels,
-                     const Config &config, const cpu::CpuTarget &target,
-                     const std::string &path);
+                     const Config &config, const Plan &plan,
+                     const cpu::CpuTarget &target, const std::string &path);
 
 } // namespace kiln
 

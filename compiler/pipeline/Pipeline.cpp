@@ -20,9 +20,7 @@ namespace kiln {
 static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   const OptimizerConfig &optimizer = training.optimizer;
   BuildStepOptions options;
-  options.optimizer = optimizer.kind == OptimizerKind::Adam    ? "adam"
-                      : optimizer.kind == OptimizerKind::AdamW ? "adamw"
-                                                               : "sgd";
+  options.optimizer = wordOf(optimizer.kind);
   options.learningRate = optimizer.learningRate;
   if (optimizer.betas.size() == 2) {
     options.beta1 = optimizer.betas[0];
@@ -31,8 +29,7 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   options.epsilon = optimizer.epsilon;
   options.weightDecay = optimizer.weightDecay;
   options.momentum = optimizer.momentum;
-  options.schedule =
-      training.schedule.kind == ScheduleKind::Cosine ? "cosine" : "constant";
+  options.schedule = wordOf(training.schedule.kind);
   options.warmup = training.schedule.warmup;
   options.steps = training.schedule.steps;
   options.minimumRate = training.schedule.minimum;
@@ -40,50 +37,39 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   return options;
 }
 
-static const char *getName(Recompute recompute) {
-  switch (recompute) {
-  case Recompute::None:
-    return "none";
-  case Recompute::Attention:
-    return "attention";
-  case Recompute::Full:
-    return "full";
-  }
-  llvm_unreachable("a choice of the config");
-}
-
-void buildStepPipeline(OpPassManager &manager, const Config &config) {
+void buildStepPipeline(OpPassManager &manager, const Config &config,
+                       const Plan &plan) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
   if (config.training.precision == Precision::BF16)
     manager.addPass(createRoundActivations());
   DifferentiateOptions differentiate;
-  differentiate.recompute = getName(config.devices.recompute);
+  differentiate.recompute = wordOf(plan.recompute);
   manager.addPass(createDifferentiate(differentiate));
   manager.addPass(createBuildStep(getStepOptions(config.training)));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
   // One device's part of it.
   ShardOptions shard;
-  shard.data = config.devices.mesh.data;
-  shard.tensor = config.devices.mesh.tensor;
-  shard.zero = config.devices.zero;
-  shard.sequenceParallel = config.devices.isSequenceParallel;
+  shard.data = plan.mesh.data;
+  shard.tensor = plan.mesh.tensor;
+  shard.zero = plan.zero;
+  shard.sequenceParallel = plan.isSequenceParallel;
   manager.addPass(createShard(shard));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createMergeCollectives());
-  if (config.devices.offload == Offload::Optimizer)
+  if (plan.offload == Offload::Optimizer)
     manager.addPass(createOffloadOptimizer());
 }
 
 void buildImagePipeline(OpPassManager &manager, const Config &config,
-                        int64_t share, bool isReference) {
+                        const Plan &plan, int64_t share, bool isReference) {
   // The batch has a size from here on.
   ScheduleStepOptions schedule;
   schedule.batch = share;
-  for (int64_t other : config.shares())
+  for (int64_t other : plan.shares(config))
     schedule.microBatches =
-        std::max(schedule.microBatches, config.training.accumulation(other));
-  schedule.microBatch = config.training.microBatch;
+        std::max(schedule.microBatches, plan.accumulation(other));
+  schedule.microBatch = plan.microBatch;
   manager.addPass(createScheduleStep(schedule));
   DecomposeCompositesOptions decompose;
   decompose.jointForms = !isReference;

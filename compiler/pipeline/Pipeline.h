@@ -10,13 +10,14 @@
 namespace kiln {
 
 /// From a model's loss to the step of one device, on a symbolic batch.
-void buildStepPipeline(mlir::OpPassManager &manager, const Config &config);
+void buildStepPipeline(mlir::OpPassManager &manager, const Config &config,
+                       const Plan &plan);
 
 /// From the step of a device whose replica takes `share` samples of the global
 /// batch to commands on buffers without places: all that comes before code
 /// generation.
 void buildImagePipeline(mlir::OpPassManager &manager, const Config &config,
-                        int64_t share, bool isReference);
+                        const Plan &plan, int64_t share, bool isReference);
 
 /// Gives buffers their places. After code generation, which knows how much
 /// scratch a kernel needs.
