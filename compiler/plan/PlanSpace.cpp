@@ -24,27 +24,56 @@ bool mayHaveAttention(const ModelConfig &model) {
   return true;
 }
 
-/// Adds the plans of one mesh and micro-batch, which are valid together.
-void addPlans(const PlanSpace &space, const Config &config, const Plan &base,
+/// Whether a plan makes the same program as another of the space.
+bool isRepeated(const PlanSpace &space, const Config &config,
+                const Plan &plan) {
+  return (plan.zero > 0 && plan.mesh.data == 1) ||
+         (plan.recompute == Recompute::Attention &&
+          !mayHaveAttention(config.model)) ||
+         (plan.mesh.tensor == 1 &&
+          plan.isSequenceParallel != space.sequenceParallel.front());
+}
+
+/// Adds the plans of a mesh with micro-batches that it can have.
+void addPlans(const PlanSpace &space, const Config &config, MeshShape mesh,
+              const std::vector<int64_t> &microBatches,
               std::vector<Plan> &plans) {
   for (bool isSequenceParallel : space.sequenceParallel)
     for (int64_t zero : space.stages)
       for (Offload offload : space.offloads)
-        for (Recompute recompute : space.recomputes) {
-          bool isIdle = (zero > 0 && base.mesh.data == 1) ||
-                        (recompute == Recompute::Attention &&
-                         !mayHaveAttention(config.model)) ||
-                        (base.mesh.tensor == 1 &&
-                         isSequenceParallel != space.sequenceParallel.front());
-          if (isIdle)
-            continue;
-          Plan plan = base;
-          plan.isSequenceParallel = isSequenceParallel;
-          plan.zero = zero;
-          plan.offload = offload;
-          plan.recompute = recompute;
-          plans.push_back(std::move(plan));
-        }
+        for (Recompute recompute : space.recomputes)
+          for (int64_t microBatch : microBatches) {
+            Plan plan = {mesh,      zero,       offload,
+                         recompute, microBatch, isSequenceParallel,
+                         {}};
+            if (!isRepeated(space, config, plan))
+              plans.push_back(std::move(plan));
+          }
+}
+
+/// The micro-batches of the space that a mesh can have, as they are run: 0
+/// where no replica accumulates.
+std::vector<int64_t> findMicroBatches(const PlanSpace &space,
+                                      const Config &config, MeshShape mesh,
+                                      std::vector<RefusedPlan> *refused) {
+  std::vector<int64_t> found;
+  for (int64_t microBatch : space.microBatches) {
+    Plan plan;
+    plan.mesh = mesh;
+    plan.microBatch = microBatch;
+    std::vector<PlanFault> faults = findFaults(plan, config);
+    if (!faults.empty()) {
+      if (refused)
+        refused->push_back({plan, faults.front()});
+      continue;
+    }
+    std::vector<int64_t> shares = plan.shares(config);
+    if (microBatch >= *std::max_element(shares.begin(), shares.end()))
+      microBatch = 0;
+    if (std::find(found.begin(), found.end(), microBatch) == found.end())
+      found.push_back(microBatch);
+  }
+  return found;
 }
 
 using FeaturePair = std::pair<std::string, std::string>;
@@ -89,23 +118,9 @@ std::vector<Plan> PlanSpace::list(const Config &config,
   std::vector<Plan> plans;
   for (int64_t count : deviceCounts)
     for (int64_t tensor : divisorsOf(count)) {
-      std::set<int64_t> listed;
-      for (int64_t microBatch : microBatches) {
-        Plan base;
-        base.mesh = {count / tensor, tensor};
-        base.microBatch = microBatch;
-        std::vector<PlanFault> faults = findFaults(base, config);
-        if (!faults.empty()) {
-          if (refused)
-            refused->push_back({base, faults.front()});
-          continue;
-        }
-        std::vector<int64_t> shares = base.shares(config);
-        if (microBatch >= *std::max_element(shares.begin(), shares.end()))
-          base.microBatch = 0; // No replica accumulates.
-        if (listed.insert(base.microBatch).second)
-          addPlans(*this, config, base, plans);
-      }
+      MeshShape mesh = {count / tensor, tensor};
+      addPlans(*this, config, mesh,
+               findMicroBatches(*this, config, mesh, refused), plans);
     }
   return plans;
 }

@@ -46,8 +46,8 @@ std::string printShape(const flatbuffers::Vector<int64_t> &shape) {
   return text.empty() ? "scalar" : text;
 }
 
-/// What the config asked for, by key, in the schema's order; the plan is what
-/// became of it. Empty if this version cannot read the config.
+/// Keys of the config that ask for a plan, with the values as written. Empty if
+/// this version cannot read the config.
 std::vector<std::pair<std::string, std::string>>
 listRequests(const artifact::Index &index) {
   Diagnostics diagnostics;

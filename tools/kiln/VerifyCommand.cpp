@@ -274,7 +274,7 @@ std::optional<size_t> parseCount(const std::string &plans) {
   return count;
 }
 
-/// What is compared with one device.
+/// Plans to compare with one device.
 struct Comparison {
   Plan single;
   std::vector<Plan> plans;
