@@ -64,20 +64,18 @@ static void dumpModel(ModuleOp module, const std::string &folder) {
 }
 
 /// What of the plan can be changed so that a device needs less.
-static std::string suggestLess(const Config &config) {
-  const DevicesConfig &devices = config.devices;
-  std::vector<int64_t> shares = config.shares();
+static std::string suggestLess(const Config &config, const Plan &plan) {
+  std::vector<int64_t> shares = plan.shares(config);
   int64_t share = *std::max_element(shares.begin(), shares.end());
-  int64_t micro = config.training.microBatch;
   int64_t least = std::max<int64_t>(1, config.model.statisticsGroup);
   std::vector<std::string> ways;
-  if ((micro ? std::min(micro, share) : share) > least)
+  if (plan.microBatchSize(share) > least)
     ways.push_back("a smaller training.micro_batch");
-  if (devices.recompute != Recompute::Full)
+  if (plan.recompute != Recompute::Full)
     ways.push_back("devices.recompute=full");
-  if (devices.offload == Offload::None)
+  if (plan.offload == Offload::None)
     ways.push_back("devices.offload=optimizer");
-  if (devices.mesh.data > 1 && devices.zero < 3)
+  if (plan.mesh.data > 1 && plan.zero < maximumZeroStage)
     ways.push_back("devices.zero=3");
   ways.push_back("more devices along devices.mesh.tensor");
   std::string text;
@@ -95,17 +93,19 @@ static const char *getBackendName(const Config &config) {
   llvm_unreachable("a kind of device");
 }
 
-static Status checkMemory(ModuleOp module, const Config &config) {
+static Status checkMemory(ModuleOp module, const Config &config,
+                          const Plan &plan) {
   int64_t arena =
       module->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt();
   int64_t limit = config.devices.memory;
   if (limit == 0 || arena <= limit)
     return {};
-  return Status(Code::noPlan,
-                "error: the plan needs " + std::to_string(arena) +
-                    " bytes, but devices.memory is " + std::to_string(limit) +
-                    ": " + std::to_string(arena - limit) +
-                    " too many; less is needed with " + suggestLess(config));
+  return Status(Code::noPlan, "error: the plan needs " + std::to_string(arena) +
+                                  " bytes, but devices.memory is " +
+                                  std::to_string(limit) + ": " +
+                                  std::to_string(arena - limit) +
+                                  " too many; less is needed with " +
+                                  suggestLess(config, plan));
 }
 
 static Status compileVerified(ModuleOp module, const Config &config,
@@ -120,19 +120,20 @@ static Status compileVerified(ModuleOp module, const Config &config,
     return Status(Code::usage,
                   "error: this compiler has no backend '" + device + "'");
   options.enter("passes");
-  PassManager plan(module.getContext());
-  buildPlanPipeline(plan, config, *backends, options.changeStep);
+  Plan plan = resolvePlan(config);
+  PassManager passes(module.getContext());
+  buildPlanPipeline(passes, config, plan, *backends, options.changeStep);
   if (!options.dumpFolder.empty()) {
     dumpModel(module, options.dumpFolder);
-    dumpAfterPasses(plan, options.dumpFolder);
+    dumpAfterPasses(passes, options.dumpFolder);
   }
   // What a user wrote may ask for what no pass can do; our own models may not.
-  if (failed(plan.run(module)))
+  if (failed(passes.run(module)))
     return text.fail(config.model.kind == ModelKind::File ? Code::inputRejected
                                                           : Code::internal,
                      "error: a pass failed");
   for (ModuleOp image : getImages(module))
-    if (Status fits = checkMemory(image, config); !fits.ok())
+    if (Status fits = checkMemory(image, config, plan); !fits.ok())
       return fits;
   options.enter("kernels");
   std::optional<KernelCache> cache;
@@ -145,7 +146,8 @@ static Status compileVerified(ModuleOp module, const Config &config,
     return text.fail(Code::internal, "error: kernels could not be generated");
   options.enter("artifact");
   Status written =
-      writeArtifact(getImages(module), code, config, *backends, outputPath);
+      writeArtifact(getImages(module), code, config, plan, *backends,
+                    outputPath);
   if (!written.ok())
     return Status(written.code(), "error: " + written.message());
   return {};

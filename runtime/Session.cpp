@@ -132,6 +132,13 @@ Status Session::startDevices(const SessionOptions &options) {
                                    " devices, which " +
                                    std::to_string(processes) +
                                    " processes cannot have in equal parts");
+  // Plans are made for many more; each device here has threads of its own.
+  constexpr uint32_t mostDevices = 1024;
+  if (count > mostDevices)
+    return Status(Code::usage,
+                  artifact_->origin() + ": has " + std::to_string(count) +
+                      " devices for each process, wanted at most " +
+                      std::to_string(mostDevices));
   firstDevice_ = rank() * count;
   if (!options.tracePath.empty()) {
     std::string suffix = rank() ? "." + std::to_string(rank()) : "";

@@ -78,20 +78,24 @@ private:
 class IndexWriter {
 public:
   IndexWriter(ArrayRef<ModuleOp> images, const ProgramCode &code,
-              const Config &config, const Backends &backends)
-      : images(images), code(code), config(config), backends(backends) {}
+              const Config &config, const Plan &plan, const Backends &backends)
+      : images(images), code(code), config(config), plan(plan),
+        backends(backends), shares(plan.shares(config)) {}
 
   flatbuffers::DetachedBuffer write();
 
 private:
   void addDevices();
   void addSettings();
+  void addPlan();
   void addPublicNames();
 
   ArrayRef<ModuleOp> images;
   const ProgramCode &code;
   const Config &config;
+  const Plan &plan;
   const Backends &backends;
+  std::vector<int64_t> shares; // Of the global batch, by replica.
   artifact::IndexT index;
 };
 
@@ -402,10 +406,6 @@ void IndexWriter::addSettings() {
   }
   index.training = std::make_unique<artifact::TrainingT>();
   index.training->global_batch = training.globalBatch;
-  std::vector<int64_t> shares = config.shares();
-  int64_t share = *llvm::max_element(shares);
-  index.training->micro_batch = training.microBatchSize(share);
-  index.training->accumulation = training.accumulation(share);
   index.training->steps = training.steps;
   index.training->epochs = training.epochs;
   index.training->seed = training.seed;
@@ -416,6 +416,18 @@ void IndexWriter::addSettings() {
     index.checkpoint->every = config.checkpoint.every;
     index.checkpoint->keep = config.checkpoint.keep;
   }
+}
+
+void IndexWriter::addPlan() {
+  int64_t share = *llvm::max_element(shares);
+  index.plan = std::make_unique<artifact::PlanT>();
+  index.plan->zero = plan.zero;
+  index.plan->offload = wordOf(plan.offload);
+  index.plan->recompute = wordOf(plan.recompute);
+  index.plan->sequence_parallel = plan.isSequenceParallel;
+  index.plan->micro_batch = plan.microBatchSize(share);
+  index.plan->accumulation = plan.accumulation(share);
+  index.plan->speeds = plan.speeds;
 }
 
 void IndexWriter::addPublicNames() {
@@ -461,8 +473,8 @@ void IndexWriter::addDevices() {
         ImageWriter(image, backends, index, kernelNumbers).write());
   }
   uint64_t first = 0;
-  for (int64_t share : config.shares()) {
-    for (int64_t place = 0; place < config.devices.mesh.tensor; ++place) {
+  for (int64_t share : shares) {
+    for (int64_t place = 0; place < plan.mesh.tensor; ++place) {
       auto device = std::make_unique<artifact::DeviceT>();
       device->image = numbers.at(share);
       device->first_sample = first;
@@ -475,6 +487,7 @@ void IndexWriter::addDevices() {
 flatbuffers::DetachedBuffer IndexWriter::write() {
   addDevices();
   addSettings();
+  addPlan();
   addPublicNames();
   flatbuffers::FlatBufferBuilder builder;
   builder.ForceDefaults(false);
@@ -483,10 +496,10 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
 }
 
 Status writeArtifact(ArrayRef<ModuleOp> images, const ProgramCode &code,
-                     const Config &config, const Backends &backends,
-                     const std::string &path) {
+                     const Config &config, const Plan &plan,
+                     const Backends &backends, const std::string &path) {
   flatbuffers::DetachedBuffer bytes =
-      IndexWriter(images, code, config, backends).write();
+      IndexWriter(images, code, config, plan, backends).write();
   std::vector<Section> sections = {
       {std::string(indexSectionName),
        std::as_bytes(std::span(bytes.data(), bytes.size()))}};

@@ -12,10 +12,12 @@
 
 namespace kiln {
 
-/// Writes planned images, their code and the config as one .kiln file.
+/// Writes planned images, their code, the config and the plan that it became as
+/// one .kiln file.
 Status writeArtifact(llvm::ArrayRef<mlir::ModuleOp> images,
                      const ProgramCode &code, const Config &config,
-                     const Backends &backends, const std::string &path);
+                     const Plan &plan, const Backends &backends,
+                     const std::string &path);
 
 } // namespace kiln
 

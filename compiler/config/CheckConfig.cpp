@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <limits>
+#include <set>
 
 namespace kiln {
 
@@ -22,12 +23,12 @@ public:
 
   void run() {
     checkModel();
-    checkBatch();
     checkLength();
     checkSchedule();
     checkData();
     checkEvaluation();
-    checkDevices();
+    resolveThreads();
+    checkPlan();
   }
 
 private:
@@ -112,8 +113,8 @@ private:
                                       std::to_string(model.sequence));
   }
 
-  /// Batch norm takes whole groups: one that a micro-batch or the batch's end
-  /// cuts would have other statistics.
+  /// Batch norm takes whole groups: one that the batch's end cuts would have
+  /// other statistics.
   void checkStatisticsGroup() {
     const TrainingConfig &training = config.training;
     int64_t &group = config.model.statisticsGroup;
@@ -124,48 +125,17 @@ private:
         (!isDefault && !areValid({"model.statistics_group"})))
       return;
     if (training.globalBatch % group != 0)
-      return report(
-          "training.global_batch",
-          notWholeGroups(training.globalBatch,
-                         std::numeric_limits<int64_t>::max()) +
-              ", or a model.statistics_group of " +
-              std::to_string(greatestDivisor(training.globalBatch, group)));
-    if (areValid({"training.micro_batch"}) &&
-        training.microBatch < training.globalBatch &&
-        training.microBatch % group != 0)
-      report("training.micro_batch",
-             notWholeGroups(training.microBatch, training.globalBatch));
-  }
-
-  /// Why a batch cannot be, and the nearest that can, up to a limit.
-  std::string notWholeGroups(int64_t batch, int64_t limit) const {
-    int64_t group = config.model.statisticsGroup;
-    int64_t below = batch / group * group, above = below + group;
-    std::string text = std::to_string(batch) +
-                       " is not a multiple of model.statistics_group = " +
-                       std::to_string(group) +
-                       ", whose samples batch norm takes together; try ";
-    if (below > 0)
-      text += std::to_string(below);
-    if (above <= limit)
-      text += (below > 0 ? " or " : "") + std::to_string(above);
-    return text;
+      report("training.global_batch",
+             describeBrokenGroups(training.globalBatch, group,
+                                  std::numeric_limits<int64_t>::max()) +
+                 ", or a model.statistics_group of " +
+                 std::to_string(greatestDivisor(training.globalBatch, group)));
   }
 
   static int64_t greatestDivisor(int64_t number, int64_t limit) {
     while (number % limit != 0)
       --limit;
     return limit;
-  }
-
-  void checkBatch() {
-    const TrainingConfig &training = config.training;
-    if (areValid({"training.global_batch", "training.micro_batch"}) &&
-        training.microBatch > training.globalBatch)
-      report("training.micro_batch",
-             std::to_string(training.microBatch) +
-                 " is more than training.global_batch = " +
-                 std::to_string(training.globalBatch));
   }
 
   void checkLength() {
@@ -264,68 +234,40 @@ private:
       report("evaluation.labels", "wants evaluation.path beside it");
   }
 
-  void checkDevices() {
+  void resolveThreads() {
     DevicesConfig &devices = config.devices;
-    if (!areValid({"devices.count"}))
-      return;
-    if (devices.threads == 0) // auto
+    if (areValid({"devices.count"}) && devices.threads == 0) // auto
       devices.threads = std::max<int64_t>(1, availableCores() / devices.count);
-    if (!areValid({"devices.mesh"}))
-      return;
-    MeshConfig &mesh = devices.mesh;
-    if (mesh.data == 0) // auto
-      mesh.data = devices.count;
-    // No product of sizes that are each at most the count overflows.
-    if (mesh.data > devices.count || mesh.tensor > devices.count ||
-        mesh.data * mesh.tensor != devices.count)
-      return report(
-          "devices.mesh",
-          "data * tensor = " + std::to_string(mesh.data) + " * " +
-              std::to_string(mesh.tensor) +
-              " is not devices.count = " + std::to_string(devices.count));
-    checkShares();
   }
 
-  // Those of devices become those of replicas, which are as fast as their
-  // slowest device.
-  bool resolveSpeeds(DevicesConfig &devices) {
-    if (!areValid({"devices.speeds"}))
-      return false;
-    std::vector<double> &speeds = devices.speeds;
-    int64_t found = static_cast<int64_t>(speeds.size());
-    const MeshConfig &mesh = devices.mesh;
-    if (found == mesh.data)
-      return true;
-    if (found != devices.count) {
-      report("devices.speeds", "found " + std::to_string(found) +
-                                   " speeds, wanted one per device, " +
-                                   std::to_string(devices.count) +
-                                   ", or one per replica, " +
-                                   std::to_string(mesh.data));
-      return false;
+  /// Keys of a fault that is reported are causes of no other.
+  void checkPlan() {
+    Resolution resolution = resolveRequests(config);
+    std::vector<PlanFault> faults = std::move(resolution.faults);
+    for (PlanFault &fault : findFaults(resolution.plan, config))
+      faults.push_back(std::move(fault));
+    std::set<std::string_view> blamed;
+    for (const PlanFault &fault : faults) {
+      bool isNews =
+          std::all_of(fault.causes.begin(), fault.causes.end(),
+                      [&](std::string_view cause) {
+                        return isUsable(cause) && !blamed.contains(cause);
+                      });
+      if (!isNews)
+        continue;
+      report(fault.key, fault.reason);
+      blamed.insert(fault.key);
     }
-    // The devices of a replica are neighbours.
-    for (int64_t replica = 0; replica < mesh.data; ++replica)
-      speeds[replica] =
-          *std::min_element(speeds.begin() + replica * mesh.tensor,
-                            speeds.begin() + (replica + 1) * mesh.tensor);
-    speeds.resize(mesh.data);
-    return true;
   }
 
-  void checkShares() {
-    DevicesConfig &devices = config.devices;
-    if (isWritten("devices.speeds") && !resolveSpeeds(devices))
-      return;
-    int64_t batch = config.training.globalBatch;
-    int64_t group = std::max<int64_t>(1, config.model.statisticsGroup);
-    // A batch that is not whole groups was reported.
-    if (!areValid({"model.kind", "training.global_batch"}) ||
-        batch % group != 0)
-      return;
-    std::string error;
-    if (!shareBatch(batch, devices.mesh.data, devices.speeds, group, error))
-      report("training.global_batch", error);
+  /// Whether a key has a value that was not reported: one that was written, a
+  /// default, or one computed from others.
+  bool isUsable(std::string_view path) const {
+    auto state = states.find(path);
+    if (state != states.end())
+      return state->second.isValid;
+    const Key *key = findKey(path, kindOfSection("model", config));
+    return !key || !key->isRequired();
   }
 
   Config &config;

@@ -3,18 +3,10 @@
 
 #include "compiler/config/ReadValue.h"
 #include "compiler/config/Schema.h"
-#include "compiler/config/ShareBatch.h"
 
 #include <algorithm>
 
 namespace kiln {
-
-std::vector<int64_t> Config::shares() const {
-  std::string error; // A config that was checked has none.
-  return shareBatch(training.globalBatch, devices.mesh.data, devices.speeds,
-                    std::max<int64_t>(1, model.statisticsGroup), error)
-      .value();
-}
 
 std::string Config::print() const {
   std::string text;

@@ -2,9 +2,10 @@
 #ifndef KILN_COMPILER_CONFIG_CONFIG_H
 #define KILN_COMPILER_CONFIG_CONFIG_H
 
+#include "compiler/config/Choices.h"
 #include "compiler/config/Diagnostics.h"
+#include "compiler/plan/Plan.h"
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -12,15 +13,28 @@
 
 namespace kiln {
 
-enum class ModelKind { Gpt, Bert, Resnet, Classifier, Mlp, File };
-enum class Positions { Learned, None };
-enum class Precision { F32, F64, BF16 };
-enum class OptimizerKind { Adam, AdamW, Sgd };
-enum class ScheduleKind { Constant, Cosine };
-enum class DataKind { Text, Tokens, Documents, Tsv, Idx, None };
-enum class DeviceKind { Cpu };
-enum class Offload { None, Optimizer };
-enum class Recompute { None, Attention, Full };
+/// A decision that a config may leave to the compiler; without a value it says
+/// `auto`.
+template <typename T> using Requested = std::optional<T>;
+
+/// training.micro_batch as it was asked for.
+struct MicroBatchRequest {
+  enum class Kind {
+    None,    // no accumulation
+    Number,  // `least` samples
+    Auto,    // a divisor of a replica's share
+    Explore, // any size
+    Range,   // any size from `least` to `most`
+  };
+  Kind kind = Kind::None;
+  int64_t least = 0;
+  int64_t most = 0;
+
+  static MicroBatchRequest ofSize(int64_t samples) {
+    return {Kind::Number, samples, samples};
+  }
+  bool operator==(const MicroBatchRequest &) const = default;
+};
 
 /// Members that the kind does not use keep their initial values.
 struct ModelConfig {
@@ -78,25 +92,15 @@ struct ScheduleConfig {
 
 struct TrainingConfig {
   int64_t globalBatch = 0;
-  int64_t microBatch = 0; // as written; 0: none, the whole batch at once
-  int64_t steps = 0;      // 0: given by epochs
-  int64_t epochs = 0;     // 0: given by steps
+  MicroBatchRequest microBatch;
+  int64_t steps = 0;  // 0: given by epochs
+  int64_t epochs = 0; // 0: given by steps
   int64_t seed = 0;
   Precision precision = Precision::F32;
   double clipNorm = 0; // 0: off
   std::string init;    // file of initial weights; empty: they are drawn
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
-
-  /// Samples of one micro-batch of a replica that has `share` samples of the
-  /// batch; the last of a step may be smaller.
-  int64_t microBatchSize(int64_t share) const {
-    return microBatch ? std::min(microBatch, share) : share;
-  }
-  /// Micro-batches of one step of such a replica.
-  int64_t accumulation(int64_t share) const {
-    return (share + microBatchSize(share) - 1) / microBatchSize(share);
-  }
 };
 
 struct DataConfig {
@@ -117,24 +121,18 @@ struct EvaluationConfig {
   double fraction = 0.1; // of the data; without a path
 };
 
-/// Named axes over the devices; device = data * (size of tensor) + tensor.
-struct MeshConfig {
-  int64_t data = 1;
-  int64_t tensor = 1;
-};
-
-/// Every `auto` is resolved.
+/// Decisions stay requests here: `resolvePlan` says what they become.
 struct DevicesConfig {
   DeviceKind kind = DeviceKind::Cpu;
   int64_t count = 1;
-  int64_t threads = 1; // workers of a device
+  int64_t threads = 1; // workers of a device; `auto` is resolved
   int64_t memory = 0;  // bytes of a device; 0: no limit
-  MeshConfig mesh;     // of `count` devices
-  int64_t zero = 0;    // stage
-  Offload offload = Offload::None;
-  Recompute recompute = Recompute::None;
+  Requested<MeshShape> mesh;
+  Requested<int64_t> zero; // stage
+  Requested<Offload> offload;
+  Requested<Recompute> recompute;
   bool isSequenceParallel = true;
-  std::vector<double> speeds; // one per replica; empty: all are alike
+  std::vector<double> speeds; // one per device or replica; empty: all alike
 };
 
 struct CheckpointConfig {
@@ -148,7 +146,7 @@ struct LogConfig {
 };
 
 /// A whole config with every default filled in: the compiler's only input
-/// beside the model file it may name.
+/// beside the model file it may name. Requests for a plan are as written.
 struct Config {
   ModelConfig model;
   TrainingConfig training;
@@ -157,10 +155,6 @@ struct Config {
   DevicesConfig devices;
   LogConfig log;
   CheckpointConfig checkpoint;
-
-  /// Samples of the batch that each replica of the mesh computes: in proportion
-  /// to the speeds, whole statistics groups.
-  std::vector<int64_t> shares() const;
 
   /// Canonical YAML: every key that applies, in the schema's order. Equal
   /// configs print equal text, and the text loads as the same config.

@@ -107,7 +107,7 @@ public:
     case KeyType::Choice:
       return readChoice();
     case KeyType::AutoChoice:
-      return isWord(node, "auto") ? storeChoice(0) : readChoice();
+      return isWord(node, "auto") ? storeWord("auto") : readChoice();
     case KeyType::Probability:
       return readProbability();
     case KeyType::Path:
@@ -191,6 +191,8 @@ private:
   bool readNumberList() {
     auto &values = *std::get<std::vector<double> *>(slot);
     values.clear();
+    if (isWord(node, "auto"))
+      return true;
     if (node.kind != YamlNode::Kind::Sequence || node.items.empty())
       return reportWanted(node);
     bool isValid = true;
@@ -220,23 +222,18 @@ private:
       report("'" + node.text + "' is not available yet; wanted " +
              key.wanted());
     std::vector<std::string> words = splitChoices(key.choices);
-    for (size_t i = 0; i < words.size(); ++i)
-      if (words[i] == node.text)
-        return storeChoice(i);
+    for (const std::string &word : words)
+      if (word == node.text)
+        return storeWord(word);
     if (hasChoice(key.unavailable, node.text))
       return false;
     return report("found " + node.describe() + ", wanted " + key.wanted() +
                   didYouMean(nearestWord(node.text, words)));
   }
 
-  bool storeChoice(size_t number) {
-    std::string word = splitChoices(key.choices).at(number);
-    if (EnumSlot *enumeration = std::get_if<EnumSlot>(&slot))
-      enumeration->store(enumeration->object, static_cast<int>(number));
-    else if (std::string **text = std::get_if<std::string *>(&slot))
-      **text = word;
-    else if (int64_t **integer = std::get_if<int64_t *>(&slot))
-      **integer = *parseWhole<int64_t>(word);
+  bool storeWord(std::string_view word) {
+    WordSlot &member = std::get<WordSlot>(slot);
+    member.store(member.object, word);
     return true;
   }
 
@@ -254,10 +251,37 @@ private:
   }
 
   bool readMicroBatch() {
-    if (node.isMap() || isWord(node, "auto") || isWord(node, "explore"))
-      return report("search over micro-batch sizes is not available yet; give "
-                    "a number or none");
-    return readOr("none", parseInteger(node, key));
+    using Kind = MicroBatchRequest::Kind;
+    MicroBatchRequest &request = *std::get<MicroBatchRequest *>(slot);
+    request = MicroBatchRequest();
+    if (node.isMap())
+      return readRange(request);
+    if (isWord(node, "none") || isWord(node, "auto") ||
+        isWord(node, "explore")) {
+      request.kind = node.text == "none"   ? Kind::None
+                     : node.text == "auto" ? Kind::Auto
+                                           : Kind::Explore;
+      return true;
+    }
+    std::optional<int64_t> size = parseInteger(node, key);
+    if (!size)
+      return reportWanted(node);
+    request = MicroBatchRequest::ofSize(*size);
+    return true;
+  }
+
+  bool readRange(MicroBatchRequest &request) {
+    const YamlNode *least = node.find("min"), *most = node.find("max");
+    std::optional<int64_t> from, to;
+    if (least && most && node.keys.size() == 2) {
+      from = parseInteger(*least, key);
+      to = parseInteger(*most, key);
+    }
+    if (!from || !to || *from > *to)
+      return report("found a map, wanted {min: a, max: b} with positive "
+                    "integers, min at most max");
+    request = {MicroBatchRequest::Kind::Range, *from, *to};
+    return true;
   }
 
   /// A number, or a word that stands for 0.
@@ -281,14 +305,13 @@ private:
   }
 
   bool readMesh() {
-    MeshConfig &mesh = *std::get<MeshConfig *>(slot);
-    mesh = MeshConfig();
-    if (isWord(node, "auto")) {
-      mesh.data = 0; // until the number of devices is known
+    Requested<MeshShape> &request = *std::get<Requested<MeshShape> *>(slot);
+    request.reset();
+    if (isWord(node, "auto"))
       return true;
-    }
     if (!node.isMap())
       return reportWanted(node);
+    MeshShape &mesh = request.emplace();
     std::vector<std::string> axes = {"data", "tensor"};
     bool isValid = true;
     for (size_t i = 0; i < node.keys.size(); ++i) {
@@ -334,8 +357,6 @@ std::string printList(const std::vector<T> &values, Print print) {
 }
 
 std::string printInteger(const Key &key, int64_t value) {
-  if (value == 0 && key.type == KeyType::MicroBatch)
-    return "none";
   if (value == 0 && key.type == KeyType::Every)
     return "epoch";
   if (value == 0 && key.type == KeyType::Bytes)
@@ -344,6 +365,30 @@ std::string printInteger(const Key &key, int64_t value) {
   if (value == 0 && !key.hasDefault() && key.minimum > 0)
     return "";
   return std::to_string(value);
+}
+
+std::string printMesh(const Requested<MeshShape> &mesh) {
+  if (!mesh)
+    return "auto";
+  return "{data: " + std::to_string(mesh->data) +
+         ", tensor: " + std::to_string(mesh->tensor) + "}";
+}
+
+std::string printMicroBatch(const MicroBatchRequest &request) {
+  switch (request.kind) {
+  case MicroBatchRequest::Kind::None:
+    return "none";
+  case MicroBatchRequest::Kind::Number:
+    return std::to_string(request.least);
+  case MicroBatchRequest::Kind::Auto:
+    return "auto";
+  case MicroBatchRequest::Kind::Explore:
+    return "explore";
+  case MicroBatchRequest::Kind::Range:
+    return "{min: " + std::to_string(request.least) +
+           ", max: " + std::to_string(request.most) + "}";
+  }
+  return "";
 }
 
 } // namespace
@@ -374,14 +419,17 @@ std::string printValue(const Key &key, const Config &config) {
       return printList(*values, [](int64_t v) { return std::to_string(v); });
     }
     std::string operator()(std::vector<double> *values) const {
-      return printList(*values, printNumber);
+      bool isAuto = values->empty() && key.type == KeyType::NumberList;
+      return isAuto ? "auto" : printList(*values, printNumber);
     }
-    std::string operator()(MeshConfig *mesh) const {
-      return "{data: " + std::to_string(mesh->data) +
-             ", tensor: " + std::to_string(mesh->tensor) + "}";
+    std::string operator()(Requested<MeshShape> *mesh) const {
+      return printMesh(*mesh);
     }
-    std::string operator()(const EnumSlot &slot) const {
-      return splitChoices(key.choices).at(slot.load(slot.object));
+    std::string operator()(MicroBatchRequest *request) const {
+      return printMicroBatch(*request);
+    }
+    std::string operator()(const WordSlot &slot) const {
+      return slot.load(slot.object);
     }
   };
   // The slot only reads here; slots are declared on mutable configs.

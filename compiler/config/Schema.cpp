@@ -3,11 +3,14 @@
 
 #include "compiler/config/CanonicalText.h"
 
+#include <array>
 #include <cmath>
 #include <iomanip>
 #include <limits>
 #include <sstream>
+#include <string>
 #include <type_traits>
+#include <utility>
 
 namespace kiln {
 
@@ -21,22 +24,87 @@ constexpr double smallestEpsilon = 1e-30;
 // Integers above 2^53 would not survive the tools that read the config as JSON.
 constexpr double maximumCount = 9007199254740992;
 
-template <typename T> Slot slotOf(T &member) {
-  if constexpr (std::is_enum_v<T>)
-    return EnumSlot{&member,
-                    [](void *object, int value) {
-                      *static_cast<T *>(object) = static_cast<T>(value);
-                    },
-                    [](const void *object) {
-                      return static_cast<int>(*static_cast<const T *>(object));
-                    }};
-  else
-    return &member;
+template <typename T> struct IsRequested : std::false_type {};
+template <typename T> struct IsRequested<Requested<T>> : std::true_type {
+  using Value = T;
+};
+
+/// How a member of a type is written as a word.
+template <typename T> struct Word {
+  static T parse(std::string_view word) {
+    if constexpr (std::is_enum_v<T>)
+      return findWord<T>(word).value();
+    else
+      return T(std::stoll(std::string(word)));
+  }
+  static std::string print(const T &value) {
+    if constexpr (std::is_enum_v<T>)
+      return std::string(wordOf(value));
+    else
+      return std::to_string(value);
+  }
+};
+template <> struct Word<std::string> {
+  static std::string parse(std::string_view word) { return std::string(word); }
+  static std::string print(const std::string &value) { return value; }
+};
+template <typename T> struct Word<Requested<T>> {
+  static Requested<T> parse(std::string_view word) {
+    return word == "auto" ? Requested<T>() : Word<T>::parse(word);
+  }
+  static std::string print(const Requested<T> &value) {
+    return value ? Word<T>::print(*value) : "auto";
+  }
+};
+
+template <typename T> Slot wordSlotOf(T &member) {
+  return WordSlot{&member,
+                  [](void *object, std::string_view word) {
+                    *static_cast<T *>(object) = Word<T>::parse(word);
+                  },
+                  [](const void *object) {
+                    return Word<T>::print(*static_cast<const T *>(object));
+                  }};
 }
 
+/// The words of an enumeration, joined by bars.
+template <typename Enum> constexpr auto joinEnumWords() {
+  constexpr size_t length = [] {
+    size_t sum = 0;
+    for (int i = 0; i < countWords<Enum>(); ++i)
+      sum += wordOf(static_cast<Enum>(i)).size() + (i > 0);
+    return sum;
+  }();
+  std::array<char, length> text = {};
+  size_t at = 0;
+  for (int i = 0; i < countWords<Enum>(); ++i) {
+    if (i > 0)
+      text[at++] = '|';
+    for (char letter : wordOf(static_cast<Enum>(i)))
+      text[at++] = letter;
+  }
+  return text;
+}
+template <typename Enum> constexpr auto joinedEnumWords = joinEnumWords<Enum>();
+
 /// The member reached by following member pointers from the config.
-template <auto... Path> Slot at(Config &config) {
-  return slotOf((config.*....*Path));
+template <auto... Path> Slot at(Config &config) { return &(config.*....*Path); }
+
+/// The same for a member that is written as a word.
+template <auto... Path> Slot wordAt(Config &config) {
+  return wordSlotOf((config.*....*Path));
+}
+
+/// The type of such a member.
+template <auto... Path>
+using TypeAt =
+    std::remove_reference_t<decltype((std::declval<Config &>().*....*Path))>;
+
+template <typename Enum> constexpr std::string_view choicesOf() {
+  if constexpr (IsRequested<Enum>::value)
+    return choicesOf<typename IsRequested<Enum>::Value>();
+  else
+    return {joinedEnumWords<Enum>.data(), joinedEnumWords<Enum>.size()};
 }
 
 Slot nowhere(Config &) { return std::monostate(); }
@@ -71,18 +139,41 @@ constexpr Key probability(std::string_view path, std::string_view kinds,
           slot, summary};
 }
 
+/// One of the words of an enumeration.
+template <auto... Path>
 constexpr Key choice(std::string_view path, std::string_view kinds,
-                     std::string_view fallback, std::string_view choices,
-                     std::string_view unavailable, Slot (*slot)(Config &),
+                     std::string_view fallback, std::string_view unavailable,
                      std::string_view summary) {
-  return {path, kinds,   KeyType::Choice, fallback, 0,
-          0,    choices, unavailable,     slot,     summary};
+  return {path,
+          kinds,
+          KeyType::Choice,
+          fallback,
+          0,
+          0,
+          choicesOf<TypeAt<Path...>>(),
+          unavailable,
+          wordAt<Path...>,
+          summary};
 }
 
+/// One of some words or numbers that are no enumeration.
+template <auto... Path>
+constexpr Key listedChoice(std::string_view path, std::string_view kinds,
+                           std::string_view fallback, std::string_view choices,
+                           std::string_view summary) {
+  return {path,    kinds, KeyType::Choice, fallback, 0, 0,
+          choices, "",    wordAt<Path...>, summary};
+}
+
+/// A decision that may be left to the compiler; `choices` only where it is no
+/// enumeration.
+template <auto... Path>
 constexpr Key autoChoice(std::string_view path, std::string_view choices,
-                         Slot (*slot)(Config &), std::string_view summary) {
-  return {path, "",     KeyType::AutoChoice, "auto", 0, 0, choices, "",
-          slot, summary};
+                         std::string_view summary) {
+  if constexpr (std::is_enum_v<typename IsRequested<TypeAt<Path...>>::Value>)
+    choices = choicesOf<TypeAt<Path...>>();
+  return {path,    "", KeyType::AutoChoice, "auto", 0, 0,
+          choices, "", wordAt<Path...>,     summary};
 }
 
 constexpr Key plain(std::string_view path, std::string_view kinds, KeyType type,
@@ -111,7 +202,7 @@ constexpr auto devices = &Config::devices;
 // clang-format off
 const Key keys[] = {
     section("model", "the network"),
-    choice("model.kind", "", "required", "gpt|bert|resnet|classifier|mlp|file", "", at<model, &M::kind>, "which model family"),
+    choice<model, &M::kind>("model.kind", "", "required", "", "which model family"),
     integer("model.layers", "gpt|bert|classifier", "required", 1, 10000, at<model, &M::layers>, "transformer blocks"),
     integer("model.hidden", "gpt|bert|classifier", "required", 1, 1 << 20, at<model, &M::hidden>, "width of the residual stream"),
     integer("model.heads", "gpt|bert|classifier", "required", 1, 1 << 16, at<model, &M::heads>, "attention heads; must divide hidden"),
@@ -126,10 +217,10 @@ const Key keys[] = {
     probability("model.attention_dropout", "gpt|bert|classifier", "0", at<model, &M::attentionDropout>, "share of attention weights dropped in training"),
     plain("model.tied_head", "gpt", KeyType::Boolean, "true", at<model, &M::tiedHead>, "the head uses the token embedding's weights"),
     plain("model.biases", "gpt", KeyType::Boolean, "true", at<model, &M::biases>, "linear layers and norms have biases"),
-    choice("model.positions", "gpt", "learned", "learned|none", "", at<model, &M::positions>, "position embedding"),
+    choice<model, &M::positions>("model.positions", "gpt", "learned", "", "position embedding"),
     integer("model.predictions", "bert", "= 0.15 * model.sequence, rounded up", 1, 1 << 20, at<model, &M::predictions>, "masked tokens of a sample, at most"),
-    choice("model.depth", "resnet", "required", "18|50|101", "", at<model, &M::depth>, "layers that have weights"),
-    choice("model.channels", "resnet", "1", "1|3", "", at<model, &M::channels>, "channels of an image"),
+    listedChoice<model, &M::depth>("model.depth", "resnet", "required", "18|50|101", "layers that have weights"),
+    listedChoice<model, &M::channels>("model.channels", "resnet", "1", "1|3", "channels of an image"),
     integer("model.image", "resnet", "28", 1, 1 << 14, at<model, &M::image>, "height and width of an image"),
     integer("model.classes", "resnet", "10", 2, 1 << 26, at<model, &M::classes>, "classes to tell apart"),
     integer("model.statistics_group", "resnet", "= 32, or training.global_batch if that is less", 1, 1 << 24, at<model, &M::statisticsGroup>, "consecutive samples that batch norm takes together; must divide both batches"),
@@ -142,15 +233,15 @@ const Key keys[] = {
 
     section("training", "how it is trained"),
     integer("training.global_batch", "", "required", 1, 1 << 24, at<training, &T::globalBatch>, "samples in one optimizer step, over all devices"),
-    plain("training.micro_batch", "", KeyType::MicroBatch, "none", at<training, &T::microBatch>, "samples run through forward and backward at once"),
+    plain("training.micro_batch", "", KeyType::MicroBatch, "none", at<training, &T::microBatch>, "samples run through forward and backward at once; auto is none until there is a search, which explore and a map wait for"),
     integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs"),
     integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps"),
     integer("training.seed", "", "0", 0, maximumCount, at<training, &T::seed>, "seed of weights and sample order"),
-    choice("training.precision", "", "f32", "f32|f64|bf16", "", at<training, &T::precision>, "element type; bf16 keeps f32 weights, f64 is for tests"),
+    choice<training, &T::precision>("training.precision", "", "f32", "", "element type; bf16 keeps f32 weights, f64 is for tests"),
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
     plain("training.init", "", KeyType::Path, "absent", at<training, &T::init>, "initial weights: a safetensors file, with the names of public checkpoints"),
     section("training.optimizer", "the update rule"),
-    choice("training.optimizer.kind", "", "adamw", "adam|adamw|sgd", "", at<training, optimizer, &O::kind>, "update rule"),
+    choice<training, optimizer, &O::kind>("training.optimizer.kind", "", "adamw", "", "update rule"),
     number("training.optimizer.learning_rate", "", "0.001", 0, infinity, at<training, optimizer, &O::learningRate>, "step size"),
     {"training.optimizer.betas", "adam|adamw", KeyType::Pair, "[0.9, 0.999]", 0, 1, "", "", at<training, optimizer, &O::betas>, "decay of the two moments"},
     number("training.optimizer.epsilon", "adam|adamw", "1e-08", smallestEpsilon, infinity, at<training, optimizer, &O::epsilon>, "added to the root of the second moment"),
@@ -158,17 +249,17 @@ const Key keys[] = {
     number("training.optimizer.weight_decay", "adam|sgd", "0", 0, infinity, at<training, optimizer, &O::weightDecay>, "decay of the weights, added to the gradient"),
     number("training.optimizer.momentum", "sgd", "0", 0, 1, at<training, optimizer, &O::momentum>, "share of the last update that is kept"),
     section("training.schedule", "the learning rate over time"),
-    choice("training.schedule.kind", "", "constant", "constant|cosine", "", at<training, schedule, &S::kind>, "shape after the warm-up"),
+    choice<training, schedule, &S::kind>("training.schedule.kind", "", "constant", "", "shape after the warm-up"),
     integer("training.schedule.warmup", "", "0", 0, maximumCount, at<training, schedule, &S::warmup>, "steps of linear rise"),
     integer("training.schedule.steps", "cosine", "= training.steps", 1, maximumCount, at<training, schedule, &S::steps>, "step at which the minimum is reached"),
     number("training.schedule.minimum", "cosine", "0", 0, infinity, at<training, schedule, &S::minimum>, "learning rate at the end"),
 
     section("data", "what it is trained on"),
-    choice("data.kind", "", "none", "text|tokens|documents|tsv|idx|none", "", at<data, &D::kind>, "format of the data"),
+    choice<data, &D::kind>("data.kind", "", "none", "", "format of the data"),
     plain("data.path", "text|tokens|documents|tsv|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
     plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels"),
-    choice("data.tokenizer", "text", "bytes", "bytes", "", at<data, &D::tokenizer>, "how text becomes tokens"),
-    choice("data.width", "tokens", "16", "16|32", "", at<data, &D::width>, "bits of a token"),
+    listedChoice<data, &D::tokenizer>("data.tokenizer", "text", "bytes", "bytes", "how text becomes tokens"),
+    listedChoice<data, &D::width>("data.width", "tokens", "16", "16|32", "bits of a token"),
     plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
 
     optionalSection("evaluation", at<evaluation, &E::isGiven>, "loss and accuracy on data held out"),
@@ -178,16 +269,16 @@ const Key keys[] = {
     probability("evaluation.fraction", "", "0.1", at<evaluation, &E::fraction>, "part of the data that is held out, where there is no path"),
 
     section("devices", "what it runs on"),
-    choice("devices.kind", "", "cpu", "cpu", "cuda|gpusim", at<devices, &V::kind>, "kind of device"),
-    integer("devices.count", "", "1", 1, 64, at<devices, &V::count>, "number of devices; any number runs on one machine"),
+    choice<devices, &V::kind>("devices.kind", "", "cpu", "cuda|gpusim", "kind of device"),
+    integer("devices.count", "", "1", 1, maximumDevices, at<devices, &V::count>, "number of devices; those of kind cpu are virtual"),
     plain("devices.threads", "", KeyType::Threads, "auto", at<devices, &V::threads>, "workers of a device; auto is its part of the cores"),
     plain("devices.memory", "", KeyType::Bytes, "auto", at<devices, &V::memory>, "bytes of a device; auto is no limit"),
     plain("devices.mesh", "", KeyType::Mesh, "auto", at<devices, &V::mesh>, "axes over the devices; auto is data alone"),
-    autoChoice("devices.zero", "0|1|2|3", at<devices, &V::zero>, "ZeRO stage: split over data are 1 moments, 2 also gradients, 3 also parameters"),
-    autoChoice("devices.offload", "none|optimizer", at<devices, &V::offload>, "what lives in host memory"),
-    autoChoice("devices.recompute", "none|attention|full", at<devices, &V::recompute>, "what the backward pass of a layer computes again"),
+    autoChoice<devices, &V::zero>("devices.zero", "0|1|2|3", "ZeRO stage: split over data are 1 moments, 2 also gradients, 3 also parameters"),
+    autoChoice<devices, &V::offload>("devices.offload", "", "what lives in host memory"),
+    autoChoice<devices, &V::recompute>("devices.recompute", "", "what the backward pass of a layer computes again"),
     plain("devices.sequence_parallel", "", KeyType::Boolean, "true", at<devices, &V::isSequenceParallel>, "norms and the residual stream are split along the sequence over tensor"),
-    {"devices.speeds", "", KeyType::NumberList, "absent", 0, infinity, "", "", at<devices, &V::speeds>, "relative speeds, one per device or one per replica along data; shares of the batch are in proportion"},
+    {"devices.speeds", "", KeyType::NumberList, "auto", 0, infinity, "", "", at<devices, &V::speeds>, "relative speeds, one per device or one per replica along data; shares of the batch are in proportion; auto is all alike"},
 
     section("log", "what is printed"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
@@ -243,7 +334,7 @@ std::string Key::wanted() const {
   case KeyType::Pair:
     return "a list of two numbers, each at least 0 and below 1";
   case KeyType::NumberList:
-    return "a list of positive numbers";
+    return "auto or a list of positive numbers";
   case KeyType::Boolean:
     return "true or false";
   case KeyType::Probability:
@@ -251,7 +342,7 @@ std::string Key::wanted() const {
   case KeyType::Path:
     return "the path of a file";
   case KeyType::MicroBatch:
-    return "a positive integer or none";
+    return "a positive integer, auto or none";
   case KeyType::Every:
     return "a positive integer or epoch";
   case KeyType::Threads:
@@ -294,8 +385,8 @@ std::string kindOfSection(std::string_view section, const Config &config) {
   if (!kind)
     return "";
   // The slot only reads here; slots are declared on mutable configs.
-  EnumSlot slot = std::get<EnumSlot>(kind->slot(const_cast<Config &>(config)));
-  return splitChoices(kind->choices).at(slot.load(slot.object));
+  WordSlot slot = std::get<WordSlot>(kind->slot(const_cast<Config &>(config)));
+  return slot.load(slot.object);
 }
 
 bool hasSection(std::string_view section, const Config &config) {

@@ -18,31 +18,33 @@ enum class KeyType {
   IntegerList, // one integer or a list of them
   Number,      //
   Pair,        // a list of two numbers
-  NumberList,  // one positive number or more
+  NumberList,  // one positive number or more, or auto
   Boolean,     //
   Choice,      // one of some words
-  AutoChoice,  // one of some words, or auto, which is the first of them
+  AutoChoice,  // one of some words, or auto
   Probability, // of an event that is not certain
   Path,        // of a file
-  MicroBatch,  // an integer or none
+  MicroBatch,  // an integer, none, or a request to the search
   Every,       // a number of steps, or epoch
   Threads,     // an integer or auto
   Bytes,       // 2GiB, or auto
   Mesh,        // auto, or the sizes of the axes
 };
 
-/// An enumeration of Config seen as the number of the choice.
-struct EnumSlot {
+/// A member of Config that is written as one of some words.
+struct WordSlot {
   void *object;
-  void (*store)(void *, int);
-  int (*load)(const void *);
+  /// The word is one of the key's choices, or auto where that is legal.
+  void (*store)(void *, std::string_view word);
+  std::string (*load)(const void *);
 };
 
 /// The member of a Config that a key sets; monostate for a section that is
 /// always there.
-using Slot = std::variant<std::monostate, int64_t *, double *, bool *,
-                          std::string *, std::vector<int64_t> *,
-                          std::vector<double> *, MeshConfig *, EnumSlot>;
+using Slot =
+    std::variant<std::monostate, int64_t *, double *, bool *, std::string *,
+                 std::vector<int64_t> *, std::vector<double> *,
+                 Requested<MeshShape> *, MicroBatchRequest *, WordSlot>;
 
 /// One key of the config. Everything that is said about a key is derived from
 /// its row: checks, defaults, messages, documentation, canonical text.
@@ -56,7 +58,7 @@ struct Key {
   std::string_view fallback;
   double minimum;
   double maximum;
-  /// Words of a choice, as "a|b", in the order of the enumeration.
+  /// Words of a choice, as "a|b".
   std::string_view choices;
   /// Words that the design has and this version has not; they may be among the
   /// choices already.
@@ -68,6 +70,11 @@ struct Key {
   bool isRequired() const { return fallback == "required"; }
   bool hasDefault() const {
     return !isRequired() && fallback != "absent" && !fallback.starts_with("=");
+  }
+  /// Whether it asks for a decision of the plan, which the compiler may make.
+  bool isRequest() const {
+    return type == KeyType::AutoChoice || type == KeyType::Mesh ||
+           type == KeyType::MicroBatch || type == KeyType::NumberList;
   }
   /// Path of the section that holds it; empty for the top.
   std::string_view section() const;

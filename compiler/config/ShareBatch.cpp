@@ -9,25 +9,42 @@ namespace kiln {
 
 namespace {
 
+/// Replicas whose proportion of `units` is below one unit. They get one each
+/// and the others share the rest, which can put the next slowest below one too:
+/// each that is settled lowers the units per weight of those that are left, so
+/// from the slowest on the first at or above one ends it.
+std::vector<size_t> findSlowest(int64_t units,
+                                const std::vector<double> &weights) {
+  std::vector<size_t> order(weights.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return weights[a] != weights[b] ? weights[a] < weights[b] : a < b;
+  });
+  // Sums of each and all that are faster; no difference of sums, which would
+  // lose the slow ones.
+  std::vector<double> sums(order.size() + 1, 0);
+  for (size_t i = order.size(); i-- > 0;)
+    sums[i] = sums[i + 1] + weights[order[i]];
+  size_t settled = 0;
+  while (settled < order.size() &&
+         static_cast<double>(units - static_cast<int64_t>(settled)) *
+                 weights[order[settled]] <
+             sums[settled])
+    ++settled;
+  order.resize(settled);
+  return order;
+}
+
 /// Shares out `units` by weight, at least one to each; there are enough.
 std::vector<int64_t> apportion(int64_t units, std::vector<double> weights) {
   std::vector<int64_t> shares(weights.size(), 0);
-  // Who would get less than one gets one, and the others share the rest, which
-  // may put the next one below.
   int64_t left = units;
-  double sum = 0;
-  for (bool isSettled = false; !isSettled;) {
-    isSettled = true;
-    sum = std::accumulate(weights.begin(), weights.end(), 0.0);
-    for (size_t i = 0; i < weights.size(); ++i)
-      if (shares[i] == 0 && static_cast<double>(left) * weights[i] < sum) {
-        shares[i] = 1;
-        weights[i] = 0;
-        --left;
-        isSettled = false;
-        break;
-      }
+  for (size_t slow : findSlowest(units, weights)) {
+    shares[slow] = 1;
+    weights[slow] = 0;
+    --left;
   }
+  double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
   std::vector<size_t> order;
   std::vector<double> remainders(weights.size());
   int64_t over = left;
@@ -78,6 +95,19 @@ shareBatch(int64_t batch, int64_t replicas, const std::vector<double> &speeds,
   for (int64_t &share : shares)
     share *= group;
   return shares;
+}
+
+std::string describeBrokenGroups(int64_t batch, int64_t group, int64_t limit) {
+  int64_t below = batch / group * group, above = below + group;
+  std::string text = std::to_string(batch) +
+                     " is not a multiple of model.statistics_group = " +
+                     std::to_string(group) +
+                     ", whose samples batch norm takes together; try ";
+  if (below > 0)
+    text += std::to_string(below);
+  if (above <= limit)
+    text += (below > 0 ? " or " : "") + std::to_string(above);
+  return text;
 }
 
 } // namespace kiln

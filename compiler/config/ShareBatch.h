@@ -18,6 +18,9 @@ std::optional<std::vector<int64_t>>
 shareBatch(int64_t batch, int64_t replicas, const std::vector<double> &speeds,
            int64_t group, std::string &error);
 
+/// Why a batch is not whole groups, with the nearest that are, up to a limit.
+std::string describeBrokenGroups(int64_t batch, int64_t group, int64_t limit);
+
 } // namespace kiln
 
 #endif

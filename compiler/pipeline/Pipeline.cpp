@@ -20,9 +20,7 @@ namespace kiln {
 static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   const OptimizerConfig &optimizer = training.optimizer;
   BuildStepOptions options;
-  options.optimizer = optimizer.kind == OptimizerKind::Adam    ? "adam"
-                      : optimizer.kind == OptimizerKind::AdamW ? "adamw"
-                                                               : "sgd";
+  options.optimizer = wordOf(optimizer.kind);
   options.learningRate = optimizer.learningRate;
   if (optimizer.betas.size() == 2) {
     options.beta1 = optimizer.betas[0];
@@ -31,8 +29,7 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   options.epsilon = optimizer.epsilon;
   options.weightDecay = optimizer.weightDecay;
   options.momentum = optimizer.momentum;
-  options.schedule =
-      training.schedule.kind == ScheduleKind::Cosine ? "cosine" : "constant";
+  options.schedule = wordOf(training.schedule.kind);
   options.warmup = training.schedule.warmup;
   options.steps = training.schedule.steps;
   options.minimumRate = training.schedule.minimum;
@@ -40,25 +37,14 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   return options;
 }
 
-static const char *getName(Recompute recompute) {
-  switch (recompute) {
-  case Recompute::None:
-    return "none";
-  case Recompute::Attention:
-    return "attention";
-  case Recompute::Full:
-    return "full";
-  }
-  llvm_unreachable("a choice of the config");
-}
-
 // The option of the micro-batch: 0 is the replica's whole share.
-static ScheduleStepOptions getScheduleOptions(const Config &config) {
+static ScheduleStepOptions getScheduleOptions(const Plan &plan,
+                                              ArrayRef<int64_t> shares) {
   ScheduleStepOptions schedule;
-  schedule.microBatch = config.training.microBatch;
-  for (int64_t share : config.shares())
+  schedule.microBatch = plan.microBatch;
+  for (int64_t share : shares)
     schedule.microBatches =
-        std::max(schedule.microBatches, config.training.accumulation(share));
+        std::max(schedule.microBatches, plan.accumulation(share));
   return schedule;
 }
 
@@ -74,35 +60,37 @@ struct ChangeStepPass : PassWrapper<ChangeStepPass, OperationPass<ModuleOp>> {
 } // namespace
 
 void buildPlanPipeline(OpPassManager &manager, const Config &config,
-                       const Backends &backends, const ChangeStep &changeStep) {
+                       const Plan &plan, const Backends &backends,
+                       const ChangeStep &changeStep) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
   if (config.training.precision == Precision::BF16)
     manager.addPass(createRoundActivations());
   DifferentiateOptions differentiate;
-  differentiate.recompute = getName(config.devices.recompute);
+  differentiate.recompute = wordOf(plan.recompute);
   manager.addPass(createDifferentiate(differentiate));
   manager.addPass(createBuildStep(getStepOptions(config.training)));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
   // One device's shard of it.
   ShardOptions shard;
-  shard.data = config.devices.mesh.data;
-  shard.tensor = config.devices.mesh.tensor;
-  shard.zero = config.devices.zero;
-  shard.sequenceParallel = config.devices.isSequenceParallel;
+  shard.data = plan.mesh.data;
+  shard.tensor = plan.mesh.tensor;
+  shard.zero = plan.zero;
+  shard.sequenceParallel = plan.isSequenceParallel;
   manager.addPass(createShard(shard));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createMergeCollectives());
-  if (config.devices.offload == Offload::Optimizer)
+  if (plan.offload == Offload::Optimizer)
     manager.addPass(createOffloadOptimizer());
   if (changeStep)
     manager.addPass(std::make_unique<ChangeStepPass>(changeStep));
   // One image for each share of the batch, which has a size from here on.
   SplitImagesOptions split;
-  split.shares = config.shares();
+  std::vector<int64_t> shares = plan.shares(config);
+  split.shares = shares;
   manager.addPass(createSplitImages(split));
   OpPassManager &image = manager.nest<ModuleOp>();
-  image.addPass(createScheduleStep(getScheduleOptions(config)));
+  image.addPass(createScheduleStep(getScheduleOptions(plan, shares)));
   image.addPass(createDecomposeComposites(&backends));
   image.addPass(createCanonicalizerPass());
   // No CSE from here on: gradient rules write forward values again so that they

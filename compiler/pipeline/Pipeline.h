@@ -18,7 +18,7 @@ using ChangeStep = std::function<void(mlir::ModuleOp)>;
 /// From a model's loss to images whose every buffer has its place: all that is
 /// to be known of a plan, and no code.
 void buildPlanPipeline(mlir::OpPassManager &manager, const Config &config,
-                       const Backends &backends,
+                       const Plan &plan, const Backends &backends,
                        const ChangeStep &changeStep = nullptr);
 
 /// From planned images to their code.

@@ -97,7 +97,7 @@ int64_t countInIr(const Config &config, bool isTraining) {
   manager.addPass(createCSEPass());
   ScheduleStepOptions schedule;
   schedule.batch = config.training.globalBatch;
-  schedule.microBatch = config.training.microBatch;
+  schedule.microBatch = resolvePlan(config).microBatch;
   manager.addPass(createScheduleStep(schedule));
   manager.addPass(createCanonicalizerPass());
   EXPECT_TRUE(succeeded(manager.run(*module)));

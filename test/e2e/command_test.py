@@ -48,6 +48,20 @@ module {
 
 
 class Command(KilnTest):
+    def test_an_artifact_holds_the_request_and_the_plan(self):
+        self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "devices.count=2", "devices.zero=1", "training.micro_batch=auto")
+        inspected = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])
+        self.assertEqual(inspected["request"], {"micro_batch": "auto", "mesh": "auto", "zero": "1", "offload": "auto",
+                                                "recompute": "auto", "speeds": "auto"})
+        plan = inspected["plan"]
+        self.assertEqual(plan["mesh"]["data"], 2)
+        self.assertEqual((plan["zero"], plan["offload"], plan["recompute"], plan["accumulation"]), (1, "none", "none", 1))
+        self.assertTrue(plan["sequence_parallel"])
+        self.assertIn("\n  mesh: auto\n  zero: 1\n", inspected["config"])
+        out, _ = self.kiln("inspect", "m.kiln")
+        self.assertIn("\nrequest   micro_batch auto, mesh auto, zero 1, ", out)
+        self.assertRegex(out, r"\nplan      micro-batch \d+, accumulation 1, zero 1, offload none, recompute none\n")
+
     def test_compile_inspect_run(self):
         out, _ = self.kiln("compile", "tiny.yaml", "-o", "m.kiln")
         self.assertRegex(out, r"Compile hash is: kiln_[0-9a-f]{64}\n")

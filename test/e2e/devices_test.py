@@ -39,6 +39,13 @@ class DevicesTest(KilnTest):
             self.kiln("run", "-n", count, "m.kiln", "--losses", "many", "--no-run-folder")
             self.assertEqual(self.read("one"), self.read("many"), count)
 
+    def test_plans_for_more_devices_than_a_process_runs(self):
+        self.kiln("compile", "mlp.yaml", "devices.count=65536", "training.global_batch=65536", "-o", "m.kiln")
+        inspected = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])
+        self.assertEqual(inspected["plan"]["mesh"]["data"], 65536)
+        _, err = self.kiln("run", "m.kiln", code=2)
+        self.assertIn("has 65536 devices for each process, wanted at most 1024", err)
+
     def test_train_in_processes(self):
         out = self.kiln("train", "tiny.yaml", *MESH, "-n", "2", "--losses", "many", "--no-run-folder")[0]
         self.assertIn("Trained 6 steps", out)

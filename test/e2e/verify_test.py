@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """`kiln verify` tells plans that compute the same step from those that do not."""
 
+import json
 import signal
 import unittest
 
@@ -40,13 +41,23 @@ class Verify(KilnTest):
         lines = out.splitlines()
         self.assertEqual(lines[0].split(), ["plan", "first", "loss", "last", "loss", "deviation", "verdict"])
         self.assertTrue(lines[1].startswith("one device "), out)
-        self.assertEqual(len(lines), 8, out)
-        self.assertRegex(lines[-1], r"^\d plans within 1e-05 of one device, \d refused, 0 wrong$")
+        # Five plans, and the reason why there is no mesh of 8 replicas.
+        self.assertEqual(len(lines), 9, out)
+        self.assertRegex(lines[-2], r"^data=8 .* refused: training.global_batch: 5 samples are too few for 8 replicas$")
+        self.assertEqual(lines[-1], "5 plans within 1e-05 of one device, 1 refused, 0 wrong")
         self.assertIn(" same", lines[2])
         self.assertNotIn("losses", self.files())
 
+    def test_kind_and_threads_of_the_config_are_kept(self):
+        own = ["devices={kind: cpu, threads: 3, memory: 1, count: 2}"]
+        self.kiln("verify", "mlp.yaml", "--plans", "2", "--steps", "1", *own)
+        artifacts = [path for path in (self.folder / "cache").rglob("*") if path.is_file()]
+        plans = [json.loads(self.kiln("inspect", "--json", path)[0])["plan"] for path in artifacts]
+        self.assertEqual([(plan["device"], plan["threads"]) for plan in plans], [("cpu", 3)] * 3)
+        self.assertIn(2, [plan["devices"] for plan in plans])
+
     def test_plans_that_cannot_be_are_listed_with_the_reason(self):
-        out, _ = self.kiln("verify", "mlp.yaml", "--plans", "30", "--steps", "1", "training.global_batch=2")
+        out, _ = self.kiln("verify", "mlp.yaml", "--plans", "2", "--steps", "1", "training.global_batch=2")
         self.assertRegex(out, r"data=4 .* refused: .*2 samples are too few for 4 replicas")
 
     def test_the_plan_of_the_config_comes_first(self):
@@ -99,7 +110,7 @@ class Verify(KilnTest):
         out, _ = self.kiln("verify", "mlp.yaml", "--plans", "1", "--steps", "60", "training.steps=60",
                            "model.hidden=[16, 16]", "training.optimizer={kind: sgd, learning_rate: 30}")
         self.assertRegex(out, r"same, in f64 \d")
-        self.assertIn("0 plans within 1e-05 of one device, 1 by f64, 0 refused, 0 wrong", out)
+        self.assertIn("0 plans within 1e-05 of one device, 1 by f64, 1 refused, 0 wrong", out)
 
     def test_bad_input(self):
         for plans in ("some", "-1", "+1", " 1", "0", "1x", "99999999999999999999"):

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/Config.h"
+#include "compiler/config/ReadValue.h"
+#include "compiler/config/Schema.h"
 #include "runtime/Mesh.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/Commands.h"
@@ -43,6 +46,22 @@ std::string printShape(const flatbuffers::Vector<int64_t> &shape) {
   return text.empty() ? "scalar" : text;
 }
 
+/// Keys of the config that ask for a plan, with the values as written. Empty if
+/// this version cannot read the config.
+std::vector<std::pair<std::string, std::string>>
+listRequests(const artifact::Index &index) {
+  Diagnostics diagnostics;
+  std::optional<Config> config =
+      parseConfig(index.config()->str(), "config", {}, diagnostics);
+  std::vector<std::pair<std::string, std::string>> requests;
+  if (!config)
+    return requests;
+  for (const Key &key : schema())
+    if (key.isRequest())
+      requests.emplace_back(key.name(), printValue(key, *config));
+  return requests;
+}
+
 Json describePlan(const Artifact &artifact) {
   const artifact::Index &index = artifact.index();
   Json plan;
@@ -55,11 +74,20 @@ Json describePlan(const Artifact &artifact) {
   plan["threads"] = index.threads();
   if (const artifact::Training *training = index.training()) {
     plan["global_batch"] = training->global_batch();
-    plan["micro_batch"] = training->micro_batch();
-    plan["accumulation"] = training->accumulation();
     plan["steps"] = training->steps();
     plan["epochs"] = training->epochs();
     plan["seed"] = training->seed();
+  }
+  if (const artifact::Plan *decided = index.plan()) {
+    plan["micro_batch"] = decided->micro_batch();
+    plan["accumulation"] = decided->accumulation();
+    plan["zero"] = decided->zero();
+    plan["offload"] = decided->offload()->str();
+    plan["recompute"] = decided->recompute()->str();
+    plan["sequence_parallel"] = decided->sequence_parallel();
+    if (decided->speeds())
+      plan["speeds"] = std::vector<double>(decided->speeds()->begin(),
+                                           decided->speeds()->end());
   }
   plan["flops_per_step"] = index.flops_per_step();
   return plan;
@@ -176,6 +204,9 @@ Json describeArtifact(const Artifact &artifact) {
   json["schema"] = 2;
   json["compiler"] = index.compiler()->str();
   json["model"] = index.model()->str();
+  json["request"] = Json::object();
+  for (const auto &[key, value] : listRequests(index))
+    json["request"][key] = value;
   json["plan"] = describePlan(artifact);
   json["kernel_count"] = index.kernels()->size();
   json["kernel_code_bytes"] = artifact.kernels().size();
@@ -188,6 +219,14 @@ Json describeArtifact(const Artifact &artifact) {
         {{"image", device->image()}, {"first_sample", device->first_sample()}});
   json["config"] = index.config()->str();
   return json;
+}
+
+void printRequests(const artifact::Index &index) {
+  std::string text;
+  for (const auto &[key, value] : listRequests(index))
+    text += (text.empty() ? "" : ", ") + key + " " + value;
+  if (!text.empty())
+    printf("request   %s\n", text.c_str());
 }
 
 void printPlan(const Artifact &artifact) {
@@ -204,10 +243,15 @@ void printPlan(const Artifact &artifact) {
     printf("\n");
   }
   if (const artifact::Training *training = index.training())
-    printf("plan      global batch %llu, micro-batch %llu, accumulation %u\n",
-           static_cast<unsigned long long>(training->global_batch()),
-           static_cast<unsigned long long>(training->micro_batch()),
-           training->accumulation());
+    printf("batch     %llu samples\n",
+           static_cast<unsigned long long>(training->global_batch()));
+  printRequests(index);
+  if (const artifact::Plan *plan = index.plan())
+    printf("plan      micro-batch %llu, accumulation %u, zero %u, offload %s, "
+           "recompute %s\n",
+           static_cast<unsigned long long>(plan->micro_batch()),
+           plan->accumulation(), plan->zero(), plan->offload()->c_str(),
+           plan->recompute()->c_str());
   printf("step      %.4g GFLOP\n", double(index.flops_per_step()) * 1e-9);
   printf("kernels   %u, %s of code\n", index.kernels()->size(),
          printBytes(artifact.kernels().size()).c_str());

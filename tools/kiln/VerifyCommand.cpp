@@ -2,6 +2,7 @@
 // Trains a few steps under many plans, each as `kiln train` in a process of its
 // own, and compares the losses with those of one device.
 #include "compiler/config/Config.h"
+#include "compiler/plan/PlanSpace.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/ScratchFolder.h"
@@ -15,6 +16,7 @@
 #include <fcntl.h>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <set>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,73 +26,6 @@ namespace kiln {
 namespace fs = std::filesystem;
 
 namespace {
-
-/// What one run has other than another of the same config.
-struct Plan {
-  int64_t data = 1, tensor = 1, zero = 0;
-  std::string offload = "none", recompute = "none";
-  int64_t microBatch = 0;     // 0: none
-  std::vector<double> speeds; // Empty: all are alike.
-
-  /// The config's own.
-  static Plan of(const Config &config) {
-    const DevicesConfig &devices = config.devices;
-    Plan plan;
-    plan.data = devices.mesh.data;
-    plan.tensor = devices.mesh.tensor;
-    plan.zero = devices.zero;
-    if (devices.offload == Offload::Optimizer)
-      plan.offload = "optimizer";
-    if (devices.recompute != Recompute::None)
-      plan.recompute =
-          devices.recompute == Recompute::Full ? "full" : "attention";
-    plan.microBatch = config.training.microBatch;
-    plan.speeds = devices.speeds;
-    return plan;
-  }
-
-  std::vector<std::string> features() const {
-    return {"data=" + std::to_string(data),
-            "tensor=" + std::to_string(tensor),
-            "zero=" + std::to_string(zero),
-            "offload=" + offload,
-            "recompute=" + recompute,
-            "micro=" + (microBatch ? std::to_string(microBatch)
-                                   : std::string("none"))};
-  }
-
-  std::string name() const {
-    std::string text;
-    for (const std::string &feature : features())
-      text += (text.empty() ? "" : " ") + feature;
-    return speeds.empty() ? text : text + " speeds=" + listSpeeds();
-  }
-
-  /// Replaces the config's own plan. Memory is not limited: that is another
-  /// question than the losses.
-  std::vector<std::string> overrides(const Config &config) const {
-    auto number = [](int64_t value) { return std::to_string(value); };
-    return {"devices={count: " + number(data * tensor) + ", mesh: {data: " +
-                number(data) + ", tensor: " + number(tensor) +
-                "}, zero: " + number(zero) + ", offload: " + offload +
-                ", recompute: " + recompute + ", sequence_parallel: " +
-                (config.devices.isSequenceParallel ? "true" : "false") +
-                (speeds.empty() ? "" : ", speeds: " + listSpeeds()) + "}",
-            "training.micro_batch=" +
-                (microBatch ? number(microBatch) : std::string("none"))};
-  }
-
-private:
-  std::string listSpeeds() const {
-    std::string text;
-    for (double speed : speeds) {
-      char digits[32];
-      char *end = std::to_chars(digits, std::end(digits), speed).ptr;
-      text += (text.empty() ? "[" : ", ") + std::string(digits, end);
-    }
-    return text + "]";
-  }
-};
 
 /// What became of a plan.
 struct Outcome {
@@ -126,70 +61,6 @@ double boundOf(Precision precision, const Artifact &artifact) {
              : 1e-5;
 }
 
-std::vector<Plan> listPlans(const Config &config) {
-  std::vector<int64_t> counts = {1, 2, 4, 8};
-  if (config.devices.count > 1) {
-    counts.clear();
-    for (int64_t count = 1; count <= config.devices.count; ++count)
-      if (config.devices.count % count == 0)
-        counts.push_back(count);
-  }
-  std::set<int64_t> microBatches = {config.training.microBatch, 0};
-  int64_t group = std::max<int64_t>(1, config.model.statisticsGroup);
-  // A third, so that the last is smaller than the others if it can be.
-  microBatches.insert(
-      std::max<int64_t>(1, (config.training.globalBatch / group + 2) / 3) *
-      group);
-  std::vector<Plan> plans;
-  for (int64_t count : counts)
-    for (int64_t tensor = 1; tensor <= count; ++tensor)
-      for (int64_t zero = 0; zero < 4 && count % tensor == 0; ++zero)
-        for (const char *offload : {"none", "optimizer"})
-          for (const char *recompute : {"none", "attention", "full"})
-            for (int64_t micro : microBatches)
-              if (zero == 0 || count / tensor > 1) // else nothing is to be cut
-                plans.push_back({count / tensor,
-                                 tensor,
-                                 zero,
-                                 offload,
-                                 recompute,
-                                 micro,
-                                 {}});
-  return plans;
-}
-
-/// The plans that show most pairs of features that none before has shown, the
-/// first of equals.
-std::vector<Plan> choosePlans(std::vector<Plan> plans, size_t count) {
-  std::set<std::pair<std::string, std::string>> shown;
-  auto pairsOf = [](const Plan &plan) {
-    std::vector<std::pair<std::string, std::string>> pairs;
-    std::vector<std::string> features = plan.features();
-    for (size_t i = 0; i < features.size(); ++i)
-      for (size_t j = i + 1; j < features.size(); ++j)
-        pairs.emplace_back(features[i], features[j]);
-    return pairs;
-  };
-  std::vector<Plan> chosen;
-  while (chosen.size() < count && !plans.empty()) {
-    size_t best = 0, most = 0;
-    for (size_t i = 0; i < plans.size(); ++i) {
-      size_t fresh = 0;
-      for (const auto &pair : pairsOf(plans[i]))
-        fresh += !shown.contains(pair);
-      if (fresh > most) {
-        best = i;
-        most = fresh;
-      }
-    }
-    for (const auto &pair : pairsOf(plans[best]))
-      shown.insert(pair);
-    chosen.push_back(plans[best]);
-    plans.erase(plans.begin() + static_cast<std::ptrdiff_t>(best));
-  }
-  return chosen;
-}
-
 /// Runs this command with other arguments; what it prints goes to a file.
 int runSelf(std::vector<std::string> arguments, const std::string &log) {
   arguments.insert(arguments.begin(), "kiln");
@@ -214,10 +85,10 @@ int runSelf(std::vector<std::string> arguments, const std::string &log) {
 /// Runs plans of a config, one after the other, in a folder.
 class Trials {
 public:
-  Trials(const CompileOptions &options, const Config &config, uint64_t steps,
+  Trials(const CompileOptions &options, uint64_t steps,
          const std::filesystem::path &folder)
-      : options(options), config(config), steps(steps),
-        losses(folder / "losses"), log(folder / "log") {}
+      : options(options), steps(steps), losses(folder / "losses"),
+        log(folder / "log") {}
 
   Outcome train(const Plan &plan) const {
     return measure(describe("train", plan));
@@ -238,6 +109,8 @@ public:
   }
 
 private:
+  /// The plan's keys replace the config's own; the rest of `devices` stays,
+  /// save the limit of memory, which is another question than the losses.
   std::vector<std::string> describe(const char *verb, const Plan &plan) const {
     std::vector<std::string> arguments = {verb, options.config};
     if (options.isReference)
@@ -246,8 +119,9 @@ private:
       arguments.push_back("--no-cache");
     arguments.insert(arguments.end(), options.overrides.begin(),
                      options.overrides.end());
-    for (const std::string &override : plan.overrides(config))
+    for (const std::string &override : plan.overrides())
       arguments.push_back(override);
+    arguments.push_back("devices.memory=auto");
     return arguments;
   }
 
@@ -276,7 +150,6 @@ private:
   }
 
   const CompileOptions &options;
-  const Config &config;
   uint64_t steps;
   std::string losses, log;
 };
@@ -323,6 +196,14 @@ public:
                judge(outcome.losses, found, inF64));
     }
     fflush(stdout);
+  }
+
+  /// A plan that the config cannot have.
+  void refuse(const RefusedPlan &plan) {
+    Outcome outcome;
+    outcome.exitCode = exitUsage;
+    outcome.reason = std::string(plan.fault.key) + ": " + plan.fault.reason;
+    add(plan.plan.name(), outcome);
   }
 
   int finish() const {
@@ -393,10 +274,40 @@ std::optional<size_t> parseCount(const std::string &plans) {
   return count;
 }
 
+/// Plans to compare with one device.
+struct Comparison {
+  Plan single;
+  std::vector<Plan> plans;
+  std::vector<RefusedPlan> refused; // one for each reason
+};
+
+/// The config's own plan first, then those that show most pairs of features.
+Comparison choosePlansOf(const Config &config, size_t count) {
+  Comparison comparison;
+  Plan own = resolvePlan(config);
+  comparison.single.microBatch = own.microBatch;
+  comparison.single.isSequenceParallel = own.isSequenceParallel;
+  const Plan &single = comparison.single;
+  std::vector<RefusedPlan> refused;
+  std::vector<Plan> others = PlanSpace::around(config).list(config, &refused);
+  std::erase_if(
+      others, [&](const Plan &plan) { return plan == single || plan == own; });
+  if (own != single)
+    comparison.plans.push_back(own);
+  for (Plan &plan :
+       choosePlans(std::move(others), count - comparison.plans.size()))
+    comparison.plans.push_back(std::move(plan));
+  std::set<std::string> reasons;
+  for (RefusedPlan &plan : refused)
+    if (reasons.insert(plan.fault.reason).second)
+      comparison.refused.push_back(std::move(plan));
+  return comparison;
+}
+
 /// Compares plans with one device, until a signal comes.
-int comparePlans(const Trials &trials, const Config &config, const Plan &single,
-                 const std::vector<Plan> &plans, const std::string &artifact) {
-  Outcome wanted = trials.compileAndTrain(single, artifact);
+int comparePlans(const Trials &trials, const Config &config,
+                 const Comparison &comparison, const std::string &artifact) {
+  Outcome wanted = trials.compileAndTrain(comparison.single, artifact);
   if (SignalGuard::received())
     return 0;
   if (wanted.exitCode != 0) {
@@ -409,12 +320,12 @@ int comparePlans(const Trials &trials, const Config &config, const Plan &single,
     return compiled.status().exitCode();
   }
   size_t width = 0;
-  for (const Plan &plan : plans)
+  for (const Plan &plan : comparison.plans)
     width = std::max(width, plan.name().size());
   Verdicts verdicts(wanted.losses,
                     boundOf(config.training.precision, *compiled), width);
   std::vector<double> exact; // Of one device, if it is asked for.
-  for (const Plan &plan : plans) {
+  for (const Plan &plan : comparison.plans) {
     Outcome outcome = trials.train(plan);
     if (SignalGuard::received())
       return 0;
@@ -422,12 +333,14 @@ int comparePlans(const Trials &trials, const Config &config, const Plan &single,
       if (config.training.precision == Precision::F64)
         return double(INFINITY);
       if (exact.empty())
-        exact = trials.trainInF64(single).losses;
+        exact = trials.trainInF64(comparison.single).losses;
       return deviation(trials.trainInF64(plan).losses, exact);
     });
     if (SignalGuard::received())
       return 0;
   }
+  for (const RefusedPlan &plan : comparison.refused)
+    verdicts.refuse(plan);
   return verdicts.finish();
 }
 
@@ -448,17 +361,7 @@ int runVerifyCommand(const CompileOptions &options, const std::string &plans,
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
   }
-  Plan single, own = Plan::of(*config);
-  single.microBatch = own.microBatch;
-  bool isOwnOther = own.name() != single.name();
-  std::vector<Plan> chosen = listPlans(*config);
-  std::erase_if(chosen, [&](const Plan &plan) {
-    return plan.name() == single.name() || plan.name() == own.name();
-  });
-  if (plans != "all")
-    chosen = choosePlans(std::move(chosen), *count - isOwnOther);
-  if (isOwnOther)
-    chosen.insert(chosen.begin(), own);
+  Comparison comparison = choosePlansOf(*config, *count);
   SignalGuard guard; // Before there is anything to leave behind.
   ScratchFolder scratch(ScratchFolder::defaultParent());
   if (scratch.error) {
@@ -466,8 +369,8 @@ int runVerifyCommand(const CompileOptions &options, const std::string &plans,
                std::strerror(scratch.error));
     return static_cast<int>(Code::io);
   }
-  int code = comparePlans(Trials(options, *config, steps, scratch.path),
-                          *config, single, chosen, scratch.path / "artifact");
+  int code = comparePlans(Trials(options, steps, scratch.path), *config,
+                          comparison, scratch.path / "artifact");
   int signal = SignalGuard::received();
   return signal ? 128 + signal : code;
 }

@@ -29,7 +29,7 @@ TEST(Config, HoldsEveryValueWritten) {
   EXPECT_EQ(config->model.kind, ModelKind::Gpt);
   EXPECT_EQ(config->model.feedForward, 256);
   EXPECT_FALSE(config->model.tiedHead);
-  EXPECT_EQ(config->training.accumulation(8), 2);
+  EXPECT_EQ(config->training.microBatch, MicroBatchRequest::ofSize(4));
   EXPECT_EQ(config->training.optimizer.kind, OptimizerKind::AdamW);
   EXPECT_THAT(config->training.optimizer.betas, ElementsAre(0.9, 0.95));
   EXPECT_EQ(config->training.schedule.kind, ScheduleKind::Cosine);
@@ -46,8 +46,7 @@ TEST(Config, DefaultsAreThoseOfPyTorch) {
   ASSERT_TRUE(config) << diagnostics.text();
   EXPECT_EQ(config->model.feedForward, 32);
   EXPECT_TRUE(config->model.tiedHead);
-  EXPECT_EQ(config->training.microBatch, 0);
-  EXPECT_EQ(config->training.microBatchSize(2), 2);
+  EXPECT_EQ(config->training.microBatch, MicroBatchRequest());
   const OptimizerConfig &optimizer = config->training.optimizer;
   EXPECT_EQ(optimizer.kind, OptimizerKind::AdamW);
   EXPECT_EQ(optimizer.learningRate, 1e-3);
@@ -174,14 +173,22 @@ INSTANTIATE_TEST_SUITE_P(
                   "1:1: error: missing key 'model.layers' (transformer"},
         BadConfig{"kind: gpt", "kind: gtp", "(did you mean 'gpt'?)"},
         BadConfig{"tied_head: false", "tied_head: no", "wanted true or false"},
-        BadConfig{"micro_batch: 4", "micro_batch: auto",
-                  "search over micro-batch sizes is not available yet; give a "
-                  "number or none"},
-        BadConfig{"micro_batch: 4", "micro_batch: explore", "give a number"},
+        BadConfig{"micro_batch: 4", "micro_batch: explore",
+                  "search over micro-batch sizes is not available yet; give "
+                  "auto, a number or none"},
         BadConfig{"micro_batch: 4", "micro_batch: {min: 1, max: 4}",
-                  "give a number or none"},
+                  "search over micro-batch sizes is not available yet"},
+        BadConfig{"micro_batch: 4", "micro_batch: {min: 5, max: 4}",
+                  "wanted {min: a, max: b} with positive integers, min at most "
+                  "max"},
+        BadConfig{"micro_batch: 4", "micro_batch: {min: 1}",
+                  "wanted {min: a, max: b}"},
+        BadConfig{"micro_batch: 4", "micro_batch: {min: 0, max: 4}",
+                  "wanted {min: a, max: b}"},
+        BadConfig{"micro_batch: 4", "micro_batch: {min: 1, max: 4, step: 2}",
+                  "wanted {min: a, max: b}"},
         BadConfig{"micro_batch: 4", "micro_batch: all",
-                  "wanted a positive integer or none"},
+                  "wanted a positive integer, auto or none"},
         BadConfig{"micro_batch: 4", "micro_batch: 9",
                   "9 is more than training.global_batch = 8"},
         BadConfig{"tied_head: false", "dropout: 1",
@@ -202,9 +209,9 @@ INSTANTIATE_TEST_SUITE_P(
                   "key 'training.optimizer.momentum' does not apply to "
                   "training.optimizer.kind = adamw"},
         BadConfig{"kind: cpu", "kind: cuda", "'cuda' is not available yet"},
-        BadConfig{"count: 1", "count: 65",
-                  "devices.count: found '65', wanted a positive integer up to "
-                  "64"},
+        BadConfig{"count: 1", "count: 65537",
+                  "devices.count: found '65537', wanted a positive integer up "
+                  "to 65536"},
         BadConfig{"count: 1", "count: 9",
                   "training.global_batch: 8 samples are too few for 9 "
                   "replicas"},
@@ -228,10 +235,11 @@ INSTANTIATE_TEST_SUITE_P(
                   "devices.speeds: found 2 speeds, wanted one per device, 1, "
                   "or one per replica, 1"},
         BadConfig{"mesh: auto", "speeds: [0]",
-                  "found '0', wanted a list of positive numbers"},
+                  "found '0', wanted auto or a list of positive numbers"},
         BadConfig{"mesh: auto", "speeds: []",
-                  "found a list, wanted a list of positive numbers"},
-        BadConfig{"mesh: auto", "speeds: 1", "found '1', wanted a list of"},
+                  "found a list, wanted auto or a list of positive numbers"},
+        BadConfig{"mesh: auto", "speeds: 1",
+                  "found '1', wanted auto or a list of"},
         BadConfig{"mesh: auto", "sequence_parallel: 1", "wanted true or false"},
         BadConfig{"mesh: auto", "mesh: {dat: 1}", "(did you mean 'data'?)"},
         BadConfig{"log: {every: 20}", "checkpoint: {every: 100, keep: 0}",
@@ -334,15 +342,14 @@ TEST(Config, PlansAreRead) {
        "1, 1, 0.5]}"},
       diagnostics);
   ASSERT_TRUE(config) << diagnostics.text();
-  EXPECT_EQ(config->devices.mesh.data, 4);
-  EXPECT_EQ(config->devices.mesh.tensor, 2);
+  EXPECT_EQ(config->devices.mesh, (MeshShape{4, 2}));
   EXPECT_EQ(config->devices.zero, 2);
   EXPECT_EQ(config->devices.offload, Offload::Optimizer);
   EXPECT_EQ(config->devices.recompute, Recompute::Attention);
   EXPECT_FALSE(config->devices.isSequenceParallel);
   EXPECT_EQ(config->devices.threads,
             std::max<int64_t>(1, availableCores() / 8));
-  EXPECT_THAT(config->shares(), ElementsAre(3, 2, 2, 1));
+  EXPECT_THAT(resolvePlan(*config).shares(*config), ElementsAre(3, 2, 2, 1));
   std::string printed = config->print();
   EXPECT_THAT(printed, HasSubstr("\n  mesh: {data: 4, tensor: 2}\n"));
   EXPECT_THAT(printed, HasSubstr("\n  speeds: [1, 1, 1, 0.5]\n"));
@@ -370,35 +377,30 @@ TEST(Config, StepsReplaceEpochs) {
                            diagnostics));
 }
 
-// A replica waits for its slowest device.
-TEST(Config, SpeedsOfDevicesAreThoseOfTheirReplicas) {
-  Diagnostics diagnostics;
-  std::optional<Config> config = parseConfig(
-      gptText, "a.yaml",
-      {"devices={count: 6, mesh: {data: 3, tensor: 2}, speeds: [4, 2, 1, 9, 1, "
-       "1]}"},
-      diagnostics);
-  ASSERT_TRUE(config) << diagnostics.text();
-  EXPECT_THAT(config->devices.speeds, ElementsAre(2, 1, 1));
-}
-
-TEST(Config, AutomaticPlanIsDataParallel) {
+// `auto` is a request that an artifact must be able to show; so are its words.
+TEST(Config, RequestsStayAsWritten) {
   Diagnostics diagnostics;
   Config config =
       parseConfig(gptText, "a.yaml",
-                  {"devices.count=4", "devices.threads=auto"}, diagnostics)
+                  {"devices.count=4", "devices.threads=auto",
+                   "training.micro_batch=auto", "devices.speeds=auto"},
+                  diagnostics)
           .value();
-  EXPECT_EQ(config.devices.mesh.data, 4);
-  EXPECT_EQ(config.devices.mesh.tensor, 1);
-  EXPECT_EQ(config.devices.zero, 0);
-  EXPECT_EQ(config.devices.offload, Offload::None);
-  EXPECT_EQ(config.devices.recompute, Recompute::None);
-  EXPECT_TRUE(config.devices.isSequenceParallel);
+  EXPECT_FALSE(config.devices.mesh);
+  EXPECT_FALSE(config.devices.zero);
+  EXPECT_FALSE(config.devices.offload);
+  EXPECT_FALSE(config.devices.recompute);
+  EXPECT_EQ(config.training.microBatch.kind, MicroBatchRequest::Kind::Auto);
   EXPECT_EQ(config.devices.threads, std::max<int64_t>(1, availableCores() / 4));
-  // A micro-batch larger than a replica's share is the share.
-  EXPECT_THAT(config.shares(), ElementsAre(2, 2, 2, 2));
-  EXPECT_EQ(config.training.microBatchSize(2), 2);
-  EXPECT_EQ(config.training.accumulation(2), 1);
+  std::string printed = config.print();
+  for (const char *key :
+       {"mesh", "zero", "offload", "recompute", "speeds", "micro_batch"})
+    EXPECT_THAT(printed, HasSubstr("\n  " + std::string(key) + ": auto\n"));
+  EXPECT_EQ(parseConfig(printed, "b.yaml", {}, diagnostics)->print(), printed);
+  // One that is written is no other's default.
+  config =
+      parseConfig(gptText, "a.yaml", {"devices.zero=0"}, diagnostics).value();
+  EXPECT_EQ(config.devices.zero, 0);
   EXPECT_THAT(config.print(), HasSubstr("\n  zero: 0\n"));
 }
 

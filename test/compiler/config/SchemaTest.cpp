@@ -100,6 +100,36 @@ TEST(Schema, EveryIntegerHasItsRangeChecked) {
   }
 }
 
+// A word is stored as itself, whatever the order of enumerators.
+TEST(Schema, EveryChoiceIsPrintedAsItWasRead) {
+  for (const Key &key : schema()) {
+    if (key.type != KeyType::Choice && key.type != KeyType::AutoChoice)
+      continue;
+    std::vector<std::string> words = splitChoices(key.choices);
+    EXPECT_FALSE(words.empty()) << key.path;
+    if (key.type == KeyType::AutoChoice)
+      words.push_back("auto");
+    for (const std::string &word : words) {
+      YamlNode node;
+      Config config;
+      Diagnostics diagnostics;
+      ASSERT_TRUE(parseYaml(word, 0, node, diagnostics));
+      EXPECT_TRUE(readValue(key, node, "", config, diagnostics))
+          << key.path << ": " << diagnostics.text();
+      EXPECT_EQ(printValue(key, config), word) << key.path;
+    }
+  }
+}
+
+TEST(Schema, EnumerationsHaveTheirWords) {
+  EXPECT_EQ(findKey("data.kind", "")->choices,
+            "text|tokens|documents|tsv|idx|none");
+  EXPECT_EQ(findKey("devices.recompute", "")->choices, "none|attention|full");
+  EXPECT_EQ(findWord<Recompute>("full"), Recompute::Full);
+  EXPECT_EQ(findWord<Recompute>("fuller"), std::nullopt);
+  EXPECT_EQ(wordOf(OptimizerKind::AdamW), "adamw");
+}
+
 TEST(Schema, IsDocumented) {
   std::string text = describeSchema();
   for (const Key &key : schema()) {

@@ -46,6 +46,23 @@ TEST(ShareBatch, SaysWhyNot) {
   EXPECT_EQ(error, "48 samples are not whole groups of 32");
 }
 
+// As many as a plan can have; quadratic time would be a minute.
+TEST(ShareBatch, ServesManyReplicas) {
+  constexpr int64_t replicas = 65536;
+  std::vector<double> speeds(replicas);
+  for (int64_t i = 0; i < replicas; ++i)
+    speeds[i] = i % 2 ? 1.0 : 1e-6 * double(i + 1);
+  std::vector<int64_t> shares = share(8 * replicas, replicas, speeds);
+  EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), int64_t(0)),
+            8 * replicas);
+  EXPECT_EQ(*std::min_element(shares.begin(), shares.end()), 1);
+  EXPECT_EQ(shares.front(), 1);
+  EXPECT_GE(shares.back(), 15);
+  shares = share(replicas + 1, replicas);
+  EXPECT_EQ(shares.front(), 2);
+  EXPECT_EQ(shares.back(), 1);
+}
+
 TEST(ShareBatch, HoldsForAnyDraw) {
   std::mt19937 random(5);
   auto below = [&](int64_t limit) {

@@ -46,8 +46,7 @@ struct Fault {
 Plan meshOf(int64_t data, int64_t tensor, int64_t zero = 0,
             bool isSequenceParallel = true) {
   Plan plan;
-  plan.data = data;
-  plan.tensor = tensor;
+  plan.mesh = {data, tensor};
   plan.zero = zero;
   plan.isSequenceParallel = isSequenceParallel;
   return plan;
@@ -274,7 +273,7 @@ TEST_P(Mutations, AreNoticed) {
   // It is the fault, and not the plan.
   static std::map<std::string, double> sound;
   auto [found, isNew] =
-      sound.try_emplace(fault.model.print() + fault.plan.print());
+      sound.try_emplace(fault.model.print() + fault.plan.name());
   if (isNew)
     found->second =
         zoo().compare(fault.model, zoo().train(fault.model, fault.plan));

@@ -9,35 +9,6 @@
 
 namespace kiln::test {
 
-std::vector<std::string> Plan::overrides() const {
-  std::vector<std::string> keys = {
-      "devices.count=" + std::to_string(data * tensor),
-      "devices.mesh={data: " + std::to_string(data) +
-          ", tensor: " + std::to_string(tensor) + "}",
-      "devices.zero=" + std::to_string(zero),
-      "devices.threads=1",
-      "devices.offload=" + offload,
-      "devices.recompute=" + recompute,
-      std::string("devices.sequence_parallel=") +
-          (isSequenceParallel ? "true" : "false"),
-      "training.micro_batch=" +
-          (microBatch ? std::to_string(microBatch) : "none")};
-  if (!speeds.empty()) {
-    std::string list;
-    for (double speed : speeds)
-      list += (list.empty() ? "" : ", ") + std::to_string(speed);
-    keys.push_back("devices.speeds=[" + list + "]");
-  }
-  return keys;
-}
-
-std::string Plan::print() const {
-  std::string text;
-  for (const std::string &key : overrides())
-    text += key + " ";
-  return text;
-}
-
 Zoo::Zoo() {
   std::mt19937_64 generator(11);
   writeTokens(folder.file("tokens.bin"), generator);
@@ -195,6 +166,7 @@ Outcome Zoo::train(const Model &model, const Plan &plan,
   Outcome outcome;
   TemporaryFolder output;
   std::vector<std::string> keys = plan.overrides();
+  keys.push_back("devices.threads=1");
   keys.push_back("training.precision=" + model.precision);
   CompileOptions options;
   options.changeStep = changeStep;
@@ -234,6 +206,20 @@ Outcome Zoo::train(const Model &model, const Plan &plan,
   for (uint32_t device = 0; device < index.devices()->size(); ++device)
     outcome.receivedBytes += session->receivedBytes(device);
   return outcome;
+}
+
+const std::vector<Plan> &Zoo::plansOf(const Model &model) {
+  auto [found, isNew] = plans.try_emplace(model.print());
+  if (!isNew)
+    return found->second;
+  PlanSpace space;
+  space.deviceCounts = {1, 2, 3, 4, 5, 6, 7, 8};
+  space.sequenceParallel = {true, false};
+  space.microBatches = {0, 1, 2, 3};
+  if (model.family == "resnet") // Whole groups of norms.
+    space.microBatches = {0, 4};
+  found->second = space.list(configFromText(describe(model), {}));
+  return found->second;
 }
 
 double Zoo::compare(const Model &model, const Outcome &outcome) {

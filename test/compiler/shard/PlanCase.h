@@ -3,24 +3,13 @@
 #ifndef KILN_TEST_COMPILER_SHARD_PLANCASE_H
 #define KILN_TEST_COMPILER_SHARD_PLANCASE_H
 
+#include "compiler/plan/PlanSpace.h"
 #include "test/compiler/CompiledModule.h"
 
 #include <functional>
 #include <optional>
 
 namespace kiln::test {
-
-/// How a training program is spread over devices.
-struct Plan {
-  int64_t data = 1, tensor = 1, zero = 0;
-  std::string offload = "none", recompute = "none";
-  int64_t microBatch = 0; // 0: none
-  bool isSequenceParallel = true;
-  std::vector<double> speeds;
-
-  std::vector<std::string> overrides() const;
-  std::string print() const;
-};
 
 /// What training came to.
 struct Outcome {
@@ -36,7 +25,6 @@ struct Model {
   std::string precision = "f64";
 
   int64_t globalBatch() const;
-  bool hasAttention() const { return family != "mlp" && family != "resnet"; }
   std::string print() const {
     return family + " " + std::to_string(sizes) + " " + precision;
   }
@@ -46,6 +34,8 @@ struct Model {
 class Zoo {
 public:
   Zoo();
+  /// Every valid plan of a model on up to 8 devices.
+  const std::vector<Plan> &plansOf(const Model &model);
   /// Trains 5 steps; the plan's memory and traffic are checked on the way.
   Outcome train(const Model &model, const Plan &plan,
                 std::function<void(mlir::ModuleOp)> changeStep = {});
@@ -56,6 +46,7 @@ private:
   std::string describe(const Model &model) const;
   TemporaryFolder folder;
   std::map<std::string, std::vector<double>> onOneDevice;
+  std::map<std::string, std::vector<Plan>> plans;
 };
 
 } // namespace kiln::test

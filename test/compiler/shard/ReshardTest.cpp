@@ -118,7 +118,7 @@ void checkMesh(int64_t data, int64_t tensor) {
 
   Config config = functionConfig();
   config.devices.count = data * tensor;
-  config.devices.mesh = {data, tensor};
+  config.devices.mesh = MeshShape{data, tensor};
   config.devices.threads = 1;
   config.training.globalBatch = data;
   auto compiled = CompiledModule::compile(*module, config);
