@@ -2,7 +2,7 @@
 #include "tools/kiln/CompilerProcess.h"
 #include "compiler/CompilerLibrary.h"
 #include "runtime/FindLibrary.h"
-#include "runtime/Signals.h"
+#include "runtime/session/Signals.h"
 
 #include <atomic>
 #include <cerrno>

@@ -33,9 +33,8 @@ Expected<Executor> Executor::create(const artifact::Program &program,
   for (const Buffers &buffers : executor.launches_)
     if (buffers.isStrided)
       widest = std::max<size_t>(widest, buffers.count);
-  executor.strided_.assign(
-      std::max(site.artifact.index().target()->threads(), 1u),
-      std::vector<void *>(widest));
+  executor.strided_.assign(site.artifact.plannedWorkers(),
+                           std::vector<void *>(widest));
   return executor;
 }
 
