@@ -73,29 +73,36 @@ public:
     return part;
   }
 
+  /// The device with this part that has coordinate 0 on all other axes.
+  uint32_t firstDevice(uint32_t part, const Axes *axes) const {
+    uint32_t device = 0;
+    for (uint32_t i = axes ? axes->size() : 0; i-- > 0;) {
+      uint32_t size = axes_.Get(axes->Get(i))->size();
+      device += part % size * step(axes->Get(i));
+      part /= size;
+    }
+    return device;
+  }
+
+  /// How far apart two devices are that are next to each other on an axis.
+  uint32_t step(uint32_t axis) const {
+    uint32_t step = 1;
+    for (uint32_t i = axis + 1; i < axes_.size(); ++i)
+      step *= axes_.Get(i)->size();
+    return step;
+  }
+
   /// The devices that differ from this one only in `axes`, in the order of
   /// their parts.
   std::vector<uint32_t> members(uint32_t device, const Axes *axes) const {
+    uint32_t first = device - firstDevice(part(device, axes), axes);
     std::vector<uint32_t> members(count(axes));
-    for (uint32_t other = 0; other < devices(); ++other)
-      if (isMember(device, other, axes))
-        members[part(other, axes)] = other;
+    for (uint32_t part = 0; part < members.size(); ++part)
+      members[part] = first + firstDevice(part, axes);
     return members;
   }
 
 private:
-  bool isMember(uint32_t device, uint32_t other, const Axes *axes) const {
-    for (uint32_t axis = 0; axis < axes_.size(); ++axis) {
-      bool isFree = false;
-      if (axes)
-        for (uint32_t each : *axes)
-          isFree |= each == axis;
-      if (!isFree && coordinate(device, axis) != coordinate(other, axis))
-        return false;
-    }
-    return true;
-  }
-
   const flatbuffers::Vector<flatbuffers::Offset<artifact::MeshAxis>> &axes_;
 };
 

@@ -35,6 +35,18 @@ uint32_t Tiling::partOf(uint32_t device) const {
          mesh_.part(device, flatAxes_);
 }
 
+uint32_t Tiling::firstDeviceOf(uint32_t part) const {
+  auto flats = static_cast<uint32_t>(flat_.count);
+  uint32_t device = mesh_.firstDevice(part % flats, flatAxes_);
+  part /= flats;
+  for (size_t i = dimensions_.size(); i-- > 0;) {
+    auto count = static_cast<uint32_t>(dimensions_[i].cut.count);
+    device += mesh_.firstDevice(part % count, dimensions_[i].axes);
+    part /= count;
+  }
+  return device;
+}
+
 Tiling::Run Tiling::find(uint64_t element) const {
   Run run{0, 0, element, inner_ - element % inner_};
   uint64_t within = element % inner_, index = element / inner_;

@@ -32,6 +32,8 @@ public:
   uint32_t parts() const { return static_cast<uint32_t>(parts_); }
   /// The part that a device has. Devices may have the same.
   uint32_t partOf(uint32_t device) const;
+  /// The first device that has a part.
+  uint32_t firstDeviceOf(uint32_t part) const;
 
   /// Calls function(run) with runs that tile elements [begin, end) of the whole
   /// tensor, in order.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/artifact/Artifact.h"
 #include "runtime/artifact/ArtifactChecks.h"
-#include "runtime/device/cpu/HostFeatures.h"
 
 namespace kiln {
 
@@ -93,23 +92,6 @@ const artifact::Variable *Artifact::findVariable(std::string_view name) const {
     if (variable->name()->string_view() == name)
       return variable;
   return nullptr;
-}
-
-Status Artifact::checkTarget() const {
-  const artifact::Target *found = findTarget("cpu");
-  if (index_->device()->string_view() != "cpu" || !found)
-    return Status(Code::inputRejected, origin() + ": compiled for device '" +
-                                           index_->device()->str() +
-                                           "', this kiln runs 'cpu'");
-  const artifact::Target &target = *found;
-  std::string missing =
-      cpu::missingFeatures(target.features()->string_view(), cpu::hostFlags());
-  if (missing.empty())
-    return Status();
-  return Status(Code::inputRejected, origin() + ": compiled for " +
-                                         target.processor()->str() +
-                                         ", this processor lacks " + missing +
-                                         "; compile again on this machine");
 }
 
 } // namespace kiln

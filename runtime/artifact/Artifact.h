@@ -5,6 +5,7 @@
 #include "runtime/artifact/Artifact_generated.h"
 #include "runtime/artifact/Container.h"
 
+#include <algorithm>
 #include <string>
 
 namespace kiln {
@@ -37,8 +38,17 @@ public:
   /// The variable of the first image with this name, or null.
   const artifact::Variable *findVariable(std::string_view name) const;
 
-  /// Whether this machine has what the code was generated for.
-  Status checkTarget() const;
+  /// The image that a device of the mesh runs.
+  const artifact::Image &imageOf(uint32_t device) const {
+    return image(index_->devices()->Get(device)->image());
+  }
+
+  /// The kind of device that it was compiled for.
+  std::string_view deviceKind() const {
+    return index_->device()->string_view();
+  }
+  /// Workers of a device that scratch memory is planned for.
+  unsigned plannedWorkers() const { return std::max(index_->threads(), 1u); }
 
 private:
   explicit Artifact(Container container) : container_(std::move(container)) {}

@@ -52,16 +52,30 @@ public:
     // What follows counts with the mesh.
     if (!status_.ok())
       return std::move(status_);
-    for (const Image *image : *index_.images())
-      checkImage(*image);
+    for (imageNumber_ = 0; imageNumber_ < index_.images()->size();
+         ++imageNumber_)
+      checkImage(*index_.images()->Get(imageNumber_));
+    image_ = nullptr;
     checkDevices();
     return std::move(status_);
   }
 
 private:
-  void fault(std::string message) {
+  void fault(const std::string &message) {
     if (status_.ok())
-      status_ = Status(Code::inputRejected, std::move(message));
+      status_ = Status(Code::inputRejected, nameDevice() + message);
+  }
+
+  /// The first device that runs the image being checked; nothing where there
+  /// is only one device, or none yet.
+  std::string nameDevice() const {
+    if (!image_ || index_.devices()->size() < 2)
+      return "";
+    uint32_t device = 0;
+    while (device < index_.devices()->size() &&
+           index_.devices()->Get(device)->image() != imageNumber_)
+      ++device;
+    return "device " + str(device) + ": ";
   }
 
   void checkName(std::set<std::string> &seen, const flatbuffers::String *name,
@@ -119,11 +133,17 @@ private:
             str(image_->arena_bytes()));
   }
 
-  /// [offset, offset + bytes) lies in the arena.
+  /// [offset, offset + bytes) lies in the arena: on the device, or in the
+  /// host's part.
   bool checkExtent(uint64_t offset, uint64_t bytes, const std::string &what) {
-    uint64_t arena = reservedBytes();
-    if (offset <= arena && bytes <= arena - offset)
-      return true;
+    uint64_t arena = reservedBytes(), host = image_->arena_bytes();
+    if (offset <= arena && bytes <= arena - offset) {
+      if (offset >= host || bytes <= host - offset)
+        return true;
+      fault(what + " of " + str(bytes) + " bytes at offset " + str(offset) +
+            " crosses into the host's part, which begins at " + str(host));
+      return false;
+    }
     fault(what + " of " + str(bytes) + " bytes at offset " + str(offset) +
           " leaves the arena of " + str(arena) + " bytes");
     return false;
@@ -138,8 +158,12 @@ private:
     if (__builtin_mul_overflow(place->stride(), repeat - 1, &last) ||
         __builtin_add_overflow(last, place->offset(), &last))
       fault(what + " overflows in its last repetition");
-    else
-      checkExtent(last, bytes, what);
+    else if (checkExtent(place->offset(), bytes, what) &&
+             checkExtent(last, bytes, what) && image_->host_bytes() != 0 &&
+             (place->offset() < image_->arena_bytes()) !=
+                 (last < image_->arena_bytes()))
+      fault(what + " with stride " + str(place->stride()) +
+            " moves into the host's part in " + str(repeat) + " repetitions");
   }
 
   void checkTensor(ElementType type, uint64_t rows,
@@ -347,9 +371,15 @@ private:
       }
       for (uint32_t i = 0; i < phase->commands()->size(); ++i)
         checkCommand(*phase->commands()->Get(i), phase->repeat(),
-                     where + " command " + str(i));
+                     where + nameCommand(i, *phase->commands()->Get(i)));
     }
     checkTickets(program, prefix);
+  }
+
+  static std::string nameCommand(uint32_t number, const Command &command) {
+    bool isLabelled = command.label() && command.label()->size() != 0;
+    return " command " + str(number) +
+           (isLabelled ? " (" + command.label()->str() + ")" : "");
   }
 
   /// Every collective is waited for before its ticket is used again and before
@@ -359,15 +389,19 @@ private:
     for (const Phase *phase : *program.phases())
       // A second walk shows what a repetition leaves to the next.
       for (uint32_t walk = 0; walk < std::min(phase->repeat(), 2u); ++walk)
-        for (const Command *command : *phase->commands()) {
-          std::string where = prefix + "phase '" + phase->name()->str() + "'";
-          if (const Collective *collective = command->action_as_Collective()) {
+        for (uint32_t i = 0; i < phase->commands()->size(); ++i) {
+          const Command &command = *phase->commands()->Get(i);
+          auto where = [&] {
+            return prefix + "phase '" + phase->name()->str() + "'" +
+                   nameCommand(i, command);
+          };
+          if (const Collective *collective = command.action_as_Collective()) {
             if (!started.insert(collective->ticket()).second)
-              fault(where + " starts ticket " + str(collective->ticket()) +
+              fault(where() + " starts ticket " + str(collective->ticket()) +
                     " again before it is waited for");
-          } else if (const Wait *wait = command->action_as_Wait()) {
+          } else if (const Wait *wait = command.action_as_Wait()) {
             if (started.erase(wait->ticket()) == 0)
-              fault(where + " waits for ticket " + str(wait->ticket()) +
+              fault(where() + " waits for ticket " + str(wait->ticket()) +
                     ", which is not started");
           }
         }
@@ -497,6 +531,7 @@ private:
   const Index &index_;
   const Mesh mesh_{index_};
   const Image *image_ = nullptr; // The one being checked.
+  uint32_t imageNumber_ = 0;
   Status status_;
   std::vector<Extent> variables_;
 };

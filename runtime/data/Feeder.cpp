@@ -3,7 +3,7 @@
 #include "runtime/artifact/Artifact.h"
 #include "runtime/random/Permutation.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace kiln {
 
@@ -53,30 +53,39 @@ Status checkInputs(const artifact::Program &program, const Dataset *dataset,
   return Status();
 }
 
-void writePositions(const FedDevice &device) {
-  if (!device.program->inputs())
-    return;
-  for (const artifact::Input *input : *device.program->inputs()) {
-    if (!isPosition(*input))
-      continue;
-    for (uint64_t offset : {input->offset(), input->staging_offset()}) {
-      auto *places = reinterpret_cast<int32_t *>(device.arena + offset);
-      for (uint64_t i = 0; i < input->samples(); ++i)
-        places[i] = static_cast<int32_t>(device.firstSample + i);
-    }
-  }
+static Status writePositions(const FedDevice &device, uint64_t offset,
+                             const artifact::Input &input) {
+  std::span<std::byte> staging = device.device->staging(offset, input.bytes());
+  auto *positions = reinterpret_cast<int32_t *>(staging.data());
+  for (uint64_t i = 0; i < input.samples(); ++i)
+    positions[i] = static_cast<int32_t>(device.firstSample + i);
+  return device.device->write(offset, staging);
 }
 
-void writeHeldOut(const FedDevice &device, const Dataset &dataset,
-                  uint64_t first) {
-  writePositions(device);
-  if (!device.program->inputs())
-    return;
+Status writePositions(const FedDevice &device) {
+  if (!device.program->inputs() || !device.device->keepsValues())
+    return Status();
+  for (const artifact::Input *input : *device.program->inputs())
+    if (isPosition(*input))
+      for (uint64_t offset : {input->offset(), input->staging_offset()})
+        if (Status status = writePositions(device, offset, *input);
+            !status.ok())
+          return status;
+  return Status();
+}
+
+Status writeHeldOut(const FedDevice &device, const Dataset &dataset,
+                    uint64_t first) {
+  Status status = writePositions(device);
+  if (!device.program->inputs() || !device.device->keepsValues())
+    return status;
   first += device.firstSample;
   for (const artifact::Input *input : *device.program->inputs()) {
-    if (isPosition(*input))
+    if (isPosition(*input) || !status.ok())
       continue;
-    std::byte *place = device.arena + input->offset();
+    std::span<std::byte> staging =
+        device.device->staging(input->offset(), input->bytes());
+    std::byte *place = staging.data();
     for (uint64_t i = 0; i < input->samples(); ++i) {
       if (first + i < dataset.samples())
         dataset.write(*input, {0, first + i}, place);
@@ -84,25 +93,17 @@ void writeHeldOut(const FedDevice &device, const Dataset &dataset,
         Dataset::writePadding(*input, place);
       place += sampleBytes(*input);
     }
+    status = device.device->write(input->offset(), staging);
   }
-}
-
-Feeder::Feeder(const Dataset &dataset, SampleOrder order,
-               std::span<const FedDevice> devices, uint64_t firstStep)
-    : dataset_(dataset), order_(order), step_(firstStep) {
-  size_t count = 0;
-  for (const FedDevice &device : devices)
-    count += device.program->inputs() ? device.program->inputs()->size() : 0;
-  slots_.reserve(count); // Slots keep their twin's address.
-  for (const FedDevice &device : devices)
-    addSlots(device);
+  return status;
 }
 
 Expected<std::unique_ptr<Feeder>>
 Feeder::start(const Dataset &dataset, SampleOrder order,
               std::span<const FedDevice> devices, uint64_t firstStep) {
-  std::unique_ptr<Feeder> feeder(
-      new Feeder(dataset, order, devices, firstStep));
+  std::unique_ptr<Feeder> feeder(new Feeder(dataset, order, firstStep));
+  if (Status status = feeder->addSlots(devices); !status.ok())
+    return status;
   Expected<Thread> thread = Thread::start(
       "kiln-data", [feeder = feeder.get()] { feeder->prepare(); });
   if (!thread.ok())
@@ -111,10 +112,21 @@ Feeder::start(const Dataset &dataset, SampleOrder order,
   return feeder;
 }
 
-void Feeder::addSlots(const FedDevice &device) {
-  writePositions(device);
-  if (!device.program->inputs())
-    return;
+Status Feeder::addSlots(std::span<const FedDevice> devices) {
+  size_t count = 0;
+  for (const FedDevice &device : devices)
+    count += device.program->inputs() ? device.program->inputs()->size() : 0;
+  slots_.reserve(count); // Slots keep their twin's address.
+  for (const FedDevice &device : devices)
+    if (Status status = addSlots(device); !status.ok())
+      return status;
+  return Status();
+}
+
+Status Feeder::addSlots(const FedDevice &device) {
+  Status status = writePositions(device);
+  if (!device.program->inputs() || !device.device->keepsValues())
+    return status;
   size_t earlier = slots_.size();
   for (const artifact::Input *input : *device.program->inputs()) {
     if (isPosition(*input))
@@ -124,10 +136,12 @@ void Feeder::addSlots(const FedDevice &device) {
       if (slots_[i].input == input &&
           slots_[i].firstSample == device.firstSample)
         twin = &slots_[i];
-    slots_.push_back({input, device.arena + input->offset(),
-                      device.arena + input->staging_offset(),
-                      sampleBytes(*input), device.firstSample, twin});
+    std::byte *staging =
+        device.device->staging(input->staging_offset(), input->bytes()).data();
+    slots_.push_back({input, device.device, staging, sampleBytes(*input),
+                      device.firstSample, twin});
   }
+  return status;
 }
 
 Feeder::~Feeder() {
@@ -139,18 +153,26 @@ Feeder::~Feeder() {
   thread_.reset();
 }
 
-void Feeder::next() {
+/// Whether an input has a second place, to be filled while the program runs.
+static bool isStaged(const artifact::Input &input) {
+  return input.staging_offset() != input.offset();
+}
+
+Status Feeder::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return isReady_; });
+  Status status;
   for (const Slot &slot : slots_) {
-    if (slot.staging == slot.target)
-      fill(slot, slot.target, step_);
-    else
-      std::memcpy(slot.target, slot.staging, slot.input->bytes());
+    if (!isStaged(*slot.input))
+      fill(slot, step_);
+    if (status.ok())
+      status = slot.device->write(slot.input->offset(),
+                                  {slot.staging, slot.input->bytes()});
   }
   isReady_ = false;
   ++step_;
   changed_.notify_all();
+  return status;
 }
 
 void Feeder::prepare() {
@@ -162,25 +184,23 @@ void Feeder::prepare() {
     uint64_t step = step_;
     lock.unlock();
     for (const Slot &slot : slots_)
-      if (slot.staging != slot.target)
-        fill(slot, slot.staging, step);
+      if (isStaged(*slot.input))
+        fill(slot, step);
     lock.lock();
     isReady_ = true;
     changed_.notify_all();
   }
 }
 
-void Feeder::fill(const Slot &slot, std::byte *place, uint64_t step) const {
-  // Devices of one replica differ in nothing that they are fed.
+void Feeder::fill(const Slot &slot, uint64_t step) const {
+  // Devices of one replica are fed the same samples.
   if (slot.twin) {
-    std::memcpy(place,
-                place == slot.staging ? slot.twin->staging : slot.twin->target,
-                slot.input->bytes());
+    std::copy_n(slot.twin->staging, slot.input->bytes(), slot.staging);
     return;
   }
   for (uint64_t i = 0; i < slot.input->samples(); ++i)
     dataset_.write(*slot.input, order_.at(step, slot.firstSample + i),
-                   place + i * slot.sampleBytes);
+                   slot.staging + i * slot.sampleBytes);
 }
 
 } // namespace kiln

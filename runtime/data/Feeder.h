@@ -3,6 +3,7 @@
 #define KILN_RUNTIME_DATA_FEEDER_H
 
 #include "runtime/data/Dataset.h"
+#include "runtime/device/Device.h"
 #include "runtime/thread/Thread.h"
 
 #include <condition_variable>
@@ -28,7 +29,7 @@ struct SampleOrder {
 /// samples).
 struct FedDevice {
   const artifact::Program *program;
-  std::byte *arena;
+  Device *device;
   uint64_t firstSample, samples;
 };
 
@@ -39,17 +40,17 @@ Status checkInputs(const artifact::Program &program, const Dataset *dataset,
 
 /// Writes the inputs that are the same in every step: the samples' positions in
 /// the global batch.
-void writePositions(const FedDevice &device);
+Status writePositions(const FedDevice &device);
 
 /// Writes a device's share of the batch that begins with sample `first`, in
 /// file order; places past the last sample are padded. For data held out, which
 /// is read once and always alike. Allocates nothing.
-void writeHeldOut(const FedDevice &device, const Dataset &dataset,
-                  uint64_t first);
+Status writeHeldOut(const FedDevice &device, const Dataset &dataset,
+                    uint64_t first);
 
 /// Fills the inputs of a program on all devices. A thread prepares the batch of
-/// the next step in the staging places while the program runs. Dataset,
-/// programs and arenas must outlive it.
+/// the next step in the devices' staging while the program runs. Dataset,
+/// programs and devices must outlive it.
 class Feeder {
 public:
   /// `firstStep` is counted from 0. `failed` if there can be no thread.
@@ -61,23 +62,24 @@ public:
 
   /// Puts the next step's batch into the input places, and starts on the one
   /// after. The program must not be running.
-  void next();
+  Status next();
 
 private:
   struct Slot {
     const artifact::Input *input;
-    std::byte *target;
-    std::byte *staging; // Equal to target if there is no second place.
+    Device *device;
+    std::byte *staging; // On the host.
     uint64_t sampleBytes, firstSample;
     const Slot *twin; // An earlier one with the same samples, or null.
   };
 
-  Feeder(const Dataset &dataset, SampleOrder order,
-         std::span<const FedDevice> devices, uint64_t firstStep);
-  void addSlots(const FedDevice &device);
+  Feeder(const Dataset &dataset, SampleOrder order, uint64_t firstStep)
+      : dataset_(dataset), order_(order), step_(firstStep) {}
+  Status addSlots(std::span<const FedDevice> devices);
+  Status addSlots(const FedDevice &device);
 
   void prepare();
-  void fill(const Slot &slot, std::byte *place, uint64_t step) const;
+  void fill(const Slot &slot, uint64_t step) const;
 
   const Dataset &dataset_;
   SampleOrder order_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "SampleArtifact.h"
+#include "test/runtime/SampleArtifact.h"
 
 #include <cstdio>
 #include <cstdlib>

@@ -3,7 +3,7 @@
 #ifndef KILN_TEST_RUNTIME_SAMPLEARTIFACT_H
 #define KILN_TEST_RUNTIME_SAMPLEARTIFACT_H
 
-#include "runtime/Session.h"
+#include "runtime/session/Session.h"
 
 #include <string>
 #include <vector>

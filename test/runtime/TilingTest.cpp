@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/Tiling.h"
-#include "SampleArtifact.h"
+#include "test/runtime/SampleArtifact.h"
 
 #include <gtest/gtest.h>
 

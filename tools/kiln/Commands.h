@@ -2,8 +2,8 @@
 #ifndef KILN_TOOLS_KILN_COMMANDS_H
 #define KILN_TOOLS_KILN_COMMANDS_H
 
-#include "runtime/Session.h"
 #include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/session/Session.h"
 
 #include <cstdint>
 #include <optional>

@@ -3,7 +3,7 @@
 #include "compiler/CompilerLibrary.h"
 #include "compiler/config/Cache.h"
 #include "runtime/FindLibrary.h"
-#include "runtime/Signals.h"
+#include "runtime/session/Signals.h"
 
 #include <atomic>
 #include <cerrno>

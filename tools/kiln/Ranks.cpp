@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/Ranks.h"
-#include "runtime/Signals.h"
 #include "runtime/collective/Group.h"
 #include "runtime/collective/Patience.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/collective/Stall.h"
+#include "runtime/session/Signals.h"
 #include "tools/kiln/CompilerProcess.h"
 
 #include <algorithm>

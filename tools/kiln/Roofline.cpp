@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/Roofline.h"
-#include "runtime/device/cpu/Team.h"
+#include "runtime/thread/Team.h"
 
 #include <algorithm>
 #include <chrono>
@@ -14,8 +14,6 @@ namespace kiln {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using cpu::Team;
-using cpu::Worker;
 
 /// Repeats trial(worker, number) on all workers together for `budget` seconds;
 /// the shortest time. A trial should be short: on a busy machine only short

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "runtime/Session.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/collective/Stall.h"
+#include "runtime/session/Session.h"
 #include "tools/kiln/Ranks.h"
 #include "tools/kiln/Roofline.h"
 
@@ -28,7 +28,7 @@ std::vector<Row> collectRows(const Session &session) {
   std::map<std::string, LabelTotal> totals;
   for (const artifact::Program *program :
        *session.artifact().image().programs())
-    for (const cpu::CommandProfile &command :
+    for (const CommandProfile &command :
          session.profile(program->name()->string_view())) {
       LabelTotal &total = totals[command.label];
       total.seconds += command.seconds;
@@ -160,7 +160,8 @@ int runRunCommand(const RunOptions &options) {
 
 int runSession(Session &session, const RunOptions &options) {
   Expected<Roofline> roofline = Roofline{0, 0};
-  if (options.isProfiled)
+  bool isProfiled = options.isProfiled && session.computes();
+  if (isProfiled)
     roofline = findRoofline(options, session.workers());
   Status ready = session.agree(roofline.status());
   if (ready.ok())
@@ -184,12 +185,17 @@ int runSession(Session &session, const RunOptions &options) {
   fflush(stdout);
   Status status = session.train(train, &report);
   uint64_t steps = report.steps - report.firstStep;
-  if (steps > 0 && isFirst)
+  if (steps > 0 && isFirst && !session.computes())
+    printf("Checked %llu steps of %u devices in %.2f s: every command of the "
+           "plan holds, nothing was computed\n",
+           static_cast<unsigned long long>(steps),
+           session.index().devices()->size(), report.seconds);
+  else if (steps > 0 && isFirst)
     printf("Trained %llu steps in %.2f s, %.2f samples/sec, last loss %.6g\n",
            static_cast<unsigned long long>(steps), report.seconds,
            double(report.samples) / std::max(report.seconds, 1e-9),
            report.loss);
-  if (options.isProfiled && isFirst)
+  if (isProfiled && isFirst)
     printProfile(session, steps, *roofline);
   fflush(stdout);
   return status.ok() ? 0 : fail(status, session.world());

@@ -6,15 +6,16 @@
 
 namespace kiln::cpu {
 
-Expected<std::unique_ptr<Device>> Device::start(const Artifact &artifact,
-                                                const KernelLibrary &library,
-                                                const Options &options) {
+Expected<std::unique_ptr<kiln::Device>> Device::start(const Platform &platform,
+                                                      const Options &options) {
+  const Artifact &artifact = platform.options().artifact;
   Expected<std::unique_ptr<Team>> team =
-      Team::start(options.workers, options.isPassive);
+      Team::start(platform.options().workers, options.isPassive);
   if (!team.ok())
     return team.status();
-  std::unique_ptr<Device> device(
-      new Device(artifact, library, options, std::move(*team)));
+  std::unique_ptr<Device> device(new Device(platform,
+                                            artifact.imageOf(options.number),
+                                            options.number, std::move(*team)));
   if (options.hasThread) {
     std::string name = "kiln-dev-" + std::to_string(options.number % 100000);
     Expected<Thread> thread = Thread::start(
@@ -23,15 +24,13 @@ Expected<std::unique_ptr<Device>> Device::start(const Artifact &artifact,
       return thread.status();
     device->thread_.emplace(std::move(*thread));
   }
-  return device;
+  return std::unique_ptr<kiln::Device>(std::move(device));
 }
 
-Device::Device(const Artifact &artifact, const KernelLibrary &library,
-               const Options &options, std::unique_ptr<Team> team)
-    : artifact_(artifact), library_(library), options_(options),
-      image_(artifact.image(
-          artifact.index().devices()->Get(options.number)->image())),
-      team_(std::move(team)) {}
+Device::Device(const Platform &platform, const artifact::Image &image,
+               uint32_t number, std::unique_ptr<Team> team)
+    : kiln::Device(number, image), platform_(platform), team_(std::move(team)) {
+}
 
 Device::~Device() {
   isStopping_ = true;
@@ -40,33 +39,34 @@ Device::~Device() {
 
 /// As long as the longest program.
 Track *Device::addTrack(const char *name) const {
-  if (!options_.trace)
+  Trace *trace = platform_.options().trace;
+  if (!trace)
     return nullptr;
   size_t longest = 0;
-  for (const artifact::Program *program : *image_.programs()) {
+  for (const artifact::Program *program : *image().programs()) {
     size_t commands = 0;
     for (const artifact::Phase *phase : *program->phases())
       commands += size_t{phase->repeat()} * phase->commands()->size();
     longest = std::max(longest, commands);
   }
   // A collective has two events.
-  return &options_.trace->addTrack(options_.number, name, 2 * longest);
+  return &trace->addTrack(number(), name, 2 * longest);
 }
 
-Status Device::reserve(const Groups &groups,
-                       const CollectiveSettings &settings) {
+Status Device::reserve() {
+  const PlatformOptions &options = platform_.options();
   Expected<Arena> arena =
-      Arena::reserve(image_.arena_bytes() + image_.host_bytes());
+      Arena::reserve(image().arena_bytes() + image().host_bytes());
   if (!arena.ok())
     return Status(arena.status().code(),
-                  artifact_.origin() + ": " + arena.status().message());
-  auto communicator = std::make_unique<Communicator>(options_.number, settings,
+                  options.artifact.origin() + ": " + arena.status().message());
+  auto communicator = std::make_unique<Communicator>(number(), options.settings,
                                                      addTrack("communication"));
-  Site site{artifact_,           library_,           groups,
-            *communicator,       arena->base(),      options_.number,
-            options_.isProfiled, addTrack("compute")};
+  Site site{options.artifact,   platform_.library(), platform_.groups(),
+            *communicator,      arena->base(),       number(),
+            options.isProfiled, addTrack("compute")};
   std::vector<Executor> executors;
-  for (const artifact::Program *program : *image_.programs()) {
+  for (const artifact::Program *program : *image().programs()) {
     Expected<Executor> executor = Executor::create(*program, site);
     if (!executor.ok())
       return executor.status();
@@ -77,19 +77,49 @@ Status Device::reserve(const Groups &groups,
   arena_.emplace(std::move(*arena));
   communicator_ = std::move(communicator);
   executors_ = std::move(executors);
-  writeCoordinates();
+  return writeCoordinates();
+}
+
+Status Device::writeCoordinates() {
+  if (!image().coordinates())
+    return Status();
+  Mesh mesh(platform_.options().artifact.index());
+  for (const artifact::Coordinate *coordinate : *image().coordinates()) {
+    auto value =
+        static_cast<int32_t>(mesh.coordinate(number(), coordinate->axis()));
+    if (Status status =
+            write(coordinate->offset(), std::as_bytes(std::span(&value, 1)));
+        !status.ok())
+      return status;
+  }
   return Status();
 }
 
-void Device::writeCoordinates() const {
-  if (!image_.coordinates())
-    return;
-  Mesh mesh(artifact_.index());
-  for (const artifact::Coordinate *coordinate : *image_.coordinates()) {
-    auto value = static_cast<int32_t>(
-        mesh.coordinate(options_.number, coordinate->axis()));
-    std::memcpy(memory() + coordinate->offset(), &value, sizeof(value));
-  }
+Status Device::read(uint64_t offset, std::span<std::byte> target) const {
+  if (!target.empty())
+    std::memcpy(target.data(), arena_->base() + offset, target.size());
+  return Status();
+}
+
+Status Device::write(uint64_t offset, std::span<const std::byte> source) {
+  std::byte *target = arena_->base() + offset;
+  if (!source.empty() && source.data() != target)
+    std::memcpy(target, source.data(), source.size());
+  return Status();
+}
+
+Status Device::clear(uint64_t offset, uint64_t bytes) {
+  if (bytes != 0)
+    std::memset(arena_->base() + offset, 0, bytes);
+  return Status();
+}
+
+std::span<std::byte> Device::staging(uint64_t offset, uint64_t bytes) {
+  return {arena_->base() + offset, bytes};
+}
+
+std::span<const CommandProfile> Device::profile(size_t program) const {
+  return executors_[program].profile();
 }
 
 void Device::serve() {
@@ -111,10 +141,11 @@ void Device::begin(size_t program) {
   begun_.open();
 }
 
-void Device::finish() {
+Status Device::finish() {
   if (thread_)
     while (done_.value() < begun_.value())
       done_.pass(begun_.value() - 1, /*looks=*/0);
+  return Status();
 }
 
 } // namespace kiln::cpu

@@ -33,7 +33,7 @@ Expected<Executor> Executor::create(const artifact::Program &program,
   for (const Buffers &buffers : executor.launches_)
     if (buffers.isStrided)
       widest = std::max<size_t>(widest, buffers.count);
-  executor.strided_.assign(std::max(site.artifact.index().threads(), 1u),
+  executor.strided_.assign(site.artifact.plannedWorkers(),
                            std::vector<void *>(widest));
   return executor;
 }

@@ -5,23 +5,14 @@
 #include "runtime/artifact/Artifact.h"
 #include "runtime/collective/Communicator.h"
 #include "runtime/collective/Groups.h"
+#include "runtime/device/Device.h"
 #include "runtime/device/cpu/KernelLibrary.h"
-#include "runtime/device/cpu/Team.h"
+#include "runtime/thread/Team.h"
 
 #include <string>
 #include <vector>
 
 namespace kiln::cpu {
-
-/// Time spent in one command of a program, over all runs and repetitions.
-struct CommandProfile {
-  std::string label;    // The command's, or the name of its kernel or action.
-  const char *category; // As in a trace.
-  double seconds = 0;
-  uint64_t runs = 0;
-  uint64_t flops = 0; // Of one run.
-  uint64_t bytes = 0; // Of one run.
-};
 
 /// The device that a program is resolved for.
 struct Site {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Datasets.h"
 #include "runtime/data/Text.h"
+#include "test/runtime/data/Datasets.h"
 
 #include <map>
 #include <random>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/data/Feeder.h"
-#include "Datasets.h"
+#include "test/runtime/data/Datasets.h"
+#include "test/runtime/device/SampleDevice.h"
 
+#include <deque>
 #include <set>
 
 namespace kiln::test {
@@ -41,11 +43,11 @@ TEST(Feeder, GivesTheSameBatchesFromAnyFirstStep) {
   auto batches = [&](uint64_t first, uint64_t last) {
     std::vector<int32_t> arena(88);
     std::vector<std::vector<int32_t>> result;
-    FedDevice device{&*program, reinterpret_cast<std::byte *>(arena.data()), 0,
-                     6};
+    SampleDevice memory(std::as_writable_bytes(std::span(arena)));
+    FedDevice device{&*program, &memory, 0, 6};
     auto feeder = Feeder::start(**dataset, order, std::span(&device, 1), first);
     for (uint64_t step = first; step < last; ++step) {
-      (*feeder)->next();
+      EXPECT_TRUE((*feeder)->next().ok());
       result.push_back({arena.begin(), arena.begin() + 24});
       result.push_back({arena.begin() + 64, arena.begin() + 88});
     }
@@ -73,15 +75,15 @@ TEST(Feeder, PositionsAreFedWithAnyDataAndWithout) {
 
   const std::vector<int32_t> places = {0, 1, 2};
   std::vector<int32_t> arena(64, -2);
-  auto *base = reinterpret_cast<std::byte *>(arena.data());
-  FedDevice device{&*program, base, 0, 3};
-  writePositions(device);
+  SampleDevice memory(std::as_writable_bytes(std::span(arena)));
+  FedDevice device{&*program, &memory, 0, 3};
+  EXPECT_TRUE(writePositions(device).ok());
   EXPECT_EQ(std::vector(arena.begin(), arena.begin() + 3), places);
   arena.assign(64, -2);
   {
     auto feeder =
         Feeder::start(**dataset, {3, 3, 0, false}, std::span(&device, 1), 0);
-    (*feeder)->next();
+    ASSERT_TRUE((*feeder)->next().ok());
   }
   EXPECT_EQ(std::vector(arena.begin(), arena.begin() + 3), places);
   EXPECT_EQ(arena[32], 'a');
@@ -111,19 +113,19 @@ TEST(Feeder, SharesTileTheBatch) {
   };
   Packed<Program, ProgramT> whole(make(5)), large(make(3)), small(make(2));
   std::vector<std::vector<int32_t>> arenas(4, std::vector<int32_t>(96));
-  auto base = [&](size_t i) {
-    return reinterpret_cast<std::byte *>(arenas[i].data());
-  };
-  FedDevice one{&*whole, base(0), 0, 5};
-  std::vector<FedDevice> many = {{&*large, base(1), 0, 3},
-                                 {&*small, base(2), 3, 2},
-                                 {&*small, base(3), 3, 2}};
+  std::deque<SampleDevice> devices;
+  for (std::vector<int32_t> &arena : arenas)
+    devices.emplace_back(std::as_writable_bytes(std::span(arena)));
+  FedDevice one{&*whole, &devices[0], 0, 5};
+  std::vector<FedDevice> many = {{&*large, &devices[1], 0, 3},
+                                 {&*small, &devices[2], 3, 2},
+                                 {&*small, &devices[3], 3, 2}};
   SampleOrder order{(*dataset)->samples(), 5, 1, true};
   auto single = Feeder::start(**dataset, order, std::span(&one, 1), 0);
   auto shared = Feeder::start(**dataset, order, many, 0);
   for (int step = 0; step < 20; ++step) {
-    (*single)->next();
-    (*shared)->next();
+    ASSERT_TRUE((*single)->next().ok());
+    ASSERT_TRUE((*shared)->next().ok());
     for (size_t i = 0; i < 5; ++i) {
       size_t device = i < 3 ? 1 : 2, at = i < 3 ? i : i - 3;
       EXPECT_EQ(arenas[device][at], static_cast<int32_t>(i));
@@ -147,8 +149,8 @@ TEST(Feeder, HeldOutDataIsPadded) {
   addInput(native, "labels", ElementType::i32, 2, {4}, 32, 32);
   Packed<Program, ProgramT> program(native);
   std::vector<int32_t> arena(16, -2);
-  writeHeldOut({&*program, reinterpret_cast<std::byte *>(arena.data()), 0, 2},
-               **dataset, 2);
+  SampleDevice memory(std::as_writable_bytes(std::span(arena)));
+  EXPECT_TRUE(writeHeldOut({&*program, &memory, 0, 2}, **dataset, 2).ok());
   EXPECT_EQ(arena, (std::vector<int32_t>{'i', 'j', 'k', 'l', 0, 0, 0, 0, 'j',
                                          'k', 'l', 'm', -1, -1, -1, -1}));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "Datasets.h"
+#include "test/runtime/data/Datasets.h"
 
 namespace kiln::test {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Several processes under mpirun: the same results as one, and what happens
 // when one is lost, hangs or is told to stop.
-#include "SampleArtifact.h"
+#include "test/runtime/SampleArtifact.h"
 
 #include <chrono>
 #include <csignal>

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_DEVICE_PLATFORM_H
+#define KILN_RUNTIME_DEVICE_PLATFORM_H
+
+#include "runtime/collective/Group.h"
+#include "runtime/device/Device.h"
+#include "runtime/thread/Team.h"
+#include "runtime/trace/Trace.h"
+
+#include <memory>
+
+namespace kiln {
+
+/// What a platform is opened with. All of it outlives the platform.
+struct PlatformOptions {
+  const Artifact &artifact;
+  CollectiveSettings settings; // `settings.world` is null for one process.
+  /// Devices of the mesh that are in this process: [first, first + count).
+  uint32_t firstDevice, deviceCount;
+  unsigned workers; // Of a device that computes on the host.
+  bool isProfiled;
+  Trace *trace; // Null for none.
+  /// The host's own workers. Kernels whose memory space is the host's run
+  /// here; a kind of device that shares the host's memory may run them on its
+  /// own workers instead, because both see the same bytes.
+  Team &host;
+};
+
+/// One kind of device in this process: the code and the groups that its
+/// devices share.
+///
+/// Order: opened once (see PlatformKind), then `start` for each device of this
+/// process in ascending order, then `connect`, then the devices are reserved.
+/// Lifetime: it outlives its devices. Failure: a platform that has failed is
+/// only destroyed.
+class Platform {
+public:
+  virtual ~Platform() = default;
+  Platform() = default;
+  Platform(const Platform &) = delete;
+  Platform &operator=(const Platform &) = delete;
+
+  /// A device of this process by its number in the mesh; `failed` if the
+  /// system refuses a thread or the hardware has no such device.
+  virtual Expected<std::unique_ptr<Device>> start(uint32_t number) = 0;
+
+  /// Connects the groups of all collectives with their members in other
+  /// processes. Collective over the processes of the run.
+  virtual Status connect() = 0;
+};
+
+/// An entry in the list of kinds.
+struct PlatformKind {
+  std::string_view name; // As in `devices.kind` and in the artifact.
+  /// Checks that the machine has what the artifact's code needs and loads the
+  /// code. `inputRejected` if it cannot run here.
+  Expected<std::unique_ptr<Platform>> (*open)(const PlatformOptions &options);
+};
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_DEVICE_PLATFORM_H

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/device/cpu/Platform.h"
+#include "runtime/Mesh.h"
+#include "runtime/device/cpu/Device.h"
+#include "runtime/device/cpu/HostFeatures.h"
+
+#include <thread>
+
+namespace kiln::cpu {
+
+/// Whether this processor has the instructions that the code was generated for.
+static Status checkTarget(const Artifact &artifact,
+                          const artifact::Target &target) {
+  std::string missing =
+      missingFeatures(target.features()->string_view(), hostFlags());
+  if (missing.empty())
+    return Status();
+  return Status(Code::inputRejected, artifact.origin() + ": compiled for " +
+                                         target.processor()->str() +
+                                         ", this processor lacks " + missing +
+                                         "; compile again on this machine");
+}
+
+Expected<std::unique_ptr<kiln::Platform>>
+Platform::open(const PlatformOptions &options) {
+  const Artifact &artifact = options.artifact;
+  const artifact::Target *target = artifact.findTarget("cpu");
+  if (!target || target->sections()->size() != 1)
+    return Status(Code::inputRejected,
+                  artifact.origin() + ": has no code for the CPU; compile "
+                                      "again with this kiln");
+  if (Status status = checkTarget(artifact, *target); !status.ok())
+    return status;
+  Expected<KernelLibrary> library = KernelLibrary::load(
+      artifact.section(target->sections()->Get(0)->string_view()));
+  if (!library.ok())
+    return Status(library.status().code(),
+                  artifact.origin() + ": " + library.status().message());
+  return std::unique_ptr<kiln::Platform>(
+      new Platform(options, std::move(*library)));
+}
+
+Expected<std::unique_ptr<kiln::Device>> Platform::start(uint32_t number) {
+  uint32_t devices = Mesh(options_.artifact.index()).devices();
+  Device::Options device;
+  device.number = number;
+  // Processes are taken to share a machine: one that has it alone loses little.
+  device.isPassive = devices > 1 && devices * options_.workers >
+                                        std::thread::hardware_concurrency();
+  // The first runs on the caller's thread.
+  device.hasThread = number != options_.firstDevice;
+  return Device::start(*this, device);
+}
+
+Status Platform::connect() {
+  groups_.emplace(options_.artifact.index(), options_.firstDevice,
+                  options_.deviceCount, options_.settings.world);
+  return Status();
+}
+
+} // namespace kiln::cpu

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_SESSION_RUNFOLDER_H
+#define KILN_RUNTIME_SESSION_RUNFOLDER_H
+
+#include "runtime/Status.h"
+
+namespace kiln {
+
+/// Where a run keeps its metrics, its config and its checkpoints. It belongs to
+/// one process at a time; that ends with the process, however it ends.
+class RunFolder {
+public:
+  /// Creates the folder if there is none. `usage` if another process has it.
+  static Expected<RunFolder> open(const std::string &path);
+
+  RunFolder(RunFolder &&other) noexcept;
+  RunFolder &operator=(RunFolder &&other) noexcept;
+  ~RunFolder();
+
+  const std::string &path() const { return path_; }
+  std::string checkpoints() const { return path_ + "/checkpoints"; }
+  std::string metrics() const { return path_ + "/metrics.jsonl"; }
+
+  /// Renames a folder that holds an earlier run to the first free PATH.N and
+  /// begins a new one, so that no run overwrites another. Returns the new name
+  /// of the earlier one; empty if there was none.
+  Expected<std::string> setAside();
+
+  /// Replaces a small file of the folder; on a failure the old one stays.
+  Status write(const std::string &name, const std::string &text) const;
+
+private:
+  RunFolder(std::string path, int folder)
+      : path_(std::move(path)), folder_(folder) {}
+
+  std::string path_;
+  int folder_; // Locked.
+};
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_SESSION_RUNFOLDER_H

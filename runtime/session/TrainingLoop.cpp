@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/session/TrainingLoop.h"
+#include "runtime/collective/Roster.h"
+#include "runtime/data/Fingerprint.h"
+#include "runtime/metrics/TrainLog.h"
+#include "runtime/session/Signals.h"
+
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstring>
+#include <fcntl.h>
+#include <tuple>
+#include <unistd.h>
+
+namespace kiln {
+
+namespace {
+
+volatile std::sig_atomic_t receivedSignal = 0;
+
+void noteSignal(int signal) {
+  receivedSignal = signal;
+  if (Roster::isJoined())
+    return; // The command speaks for all.
+  int saved = errno;
+  (void)writeText(2, "kiln: stopping after this step; signal again to stop "
+                     "at once\n");
+  errno = saved;
+}
+
+/// While it lives the first signal of each of these kinds is noted, and a
+/// second one of the same kind ends the process. A bare mpirun ends its ranks
+/// itself on SIGINT and SIGTERM; SIGUSR1 is what it passes on.
+class SignalWatch {
+public:
+  SignalWatch() {
+    receivedSignal = 0;
+    struct sigaction action = {};
+    action.sa_handler = noteSignal;
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
+    for (size_t i = 0; i < std::size(numbers); ++i)
+      takeSignal(numbers[i], action, before_[i]);
+  }
+  ~SignalWatch() {
+    for (size_t i = 0; i < std::size(numbers); ++i)
+      ::sigaction(numbers[i], &before_[i], nullptr);
+  }
+  SignalWatch(const SignalWatch &) = delete;
+
+private:
+  static constexpr int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  struct sigaction before_[std::size(numbers)];
+};
+
+double secondsBetween(std::chrono::steady_clock::time_point begin,
+                      std::chrono::steady_clock::time_point end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+/// Samples per second; 0 before the clock has moved.
+double rate(uint64_t samples, double seconds) {
+  return seconds > 0 ? static_cast<double>(samples) / seconds : 0;
+}
+
+} // namespace
+
+TrainingLoop::TrainingLoop(Session &session, const TrainOptions &options,
+                           TrainReport &report)
+    : session_(session), options_(options), report_(report),
+      record_(session, options), progress_(options.progressFile) {
+  report_ = {};
+}
+
+TrainingLoop::~TrainingLoop() {
+  if (lossesFile_ >= 0)
+    ::close(lossesFile_);
+}
+
+Status TrainingLoop::prepare() {
+  settings_ = session_.index().training();
+  if (!settings_ || settings_->global_batch() == 0)
+    return Status(Code::inputRejected,
+                  session_.artifact().origin() +
+                      ": holds no training settings, so it can be run but "
+                      "not trained");
+  std::optional<size_t> number = session_.findProgram("train");
+  if (!number)
+    return Status(Code::inputRejected,
+                  session_.artifact().origin() + ": has no program 'train'");
+  number_ = *number;
+  program_ = session_.devices_[0]->image().programs()->Get(
+      static_cast<uint32_t>(number_));
+  logEvery_ = options_.logEvery.value_or(settings_->log_every());
+  for (Status (TrainingLoop::*part)() :
+       {&TrainingLoop::findOutputs, &TrainingLoop::openData,
+        &TrainingLoop::countSteps, &TrainingLoop::openEvaluation,
+        &TrainingLoop::compareRuns, &TrainingLoop::beginRun,
+        &TrainingLoop::openLosses})
+    if (Status status = session_.agree((this->*part)()); !status.ok())
+      return status;
+  return Status();
+}
+
+Status TrainingLoop::openLosses() {
+  if (options_.lossesPath.empty())
+    return Status();
+  lossesFile_ = ::open(options_.lossesPath.c_str(),
+                       O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (lossesFile_ < 0)
+    return Status(Code::io, "file of losses " + options_.lossesPath +
+                                ": cannot open: " + std::strerror(errno));
+  return Status();
+}
+
+Status TrainingLoop::findOutputs() {
+  for (auto [name, found] :
+       {std::pair("loss", &loss_), std::pair("learning_rate", &learningRate_),
+        std::pair("grad_norm", &gradientNorm_)}) {
+    *found = Session::findOutput(*program_, name);
+    if (*found && !isScalar(**found))
+      return Status(Code::inputRejected, session_.artifact().origin() +
+                                             ": output '" + name +
+                                             "' is not one f32 or f64");
+  }
+  if (!loss_)
+    return Status(Code::inputRejected,
+                  session_.artifact().origin() + ": program '" +
+                      program_->name()->str() + "' has no output 'loss'");
+  return Status();
+}
+
+Status TrainingLoop::openData() {
+  uint64_t batch = 0;
+  shares_ = session_.findShares("train", batch);
+  if (!session_.index().data())
+    return Status();
+  Expected<std::unique_ptr<Dataset>> dataset = Dataset::open(
+      *session_.index().data(), session_.index().evaluation(), seed());
+  if (!dataset.ok())
+    return dataset.status();
+  dataset_ = std::move(*dataset);
+  Status status;
+  for (const FedDevice &share : shares_)
+    if (status.ok())
+      status = checkInputs(*share.program, dataset_.get(), share.samples);
+  if (status.ok() && batch != 0 && batch != settings_->global_batch())
+    status = Status(Code::inputRejected,
+                    "the replicas take " + std::to_string(batch) +
+                        " samples together, the global batch has " +
+                        std::to_string(settings_->global_batch()));
+  if (!status.ok())
+    return Status(status.code(),
+                  session_.artifact().origin() + ": " + status.message());
+  return Status();
+}
+
+Status TrainingLoop::countSteps() {
+  uint64_t batch = settings_->global_batch();
+  uint64_t steps =
+      options_.steps.value_or(options_.epochs ? 0 : settings_->steps());
+  uint64_t epochs = options_.epochs.value_or(settings_->epochs());
+  if (steps == 0 && epochs != 0 && dataset_) {
+    // The last batch may reach into one more epoch: no sample is left out.
+    uint64_t samples = 0;
+    if (__builtin_mul_overflow(epochs, dataset_->samples(), &samples) ||
+        __builtin_add_overflow(samples, batch - 1, &samples))
+      return Status(Code::usage, std::to_string(epochs) +
+                                     " epochs are more than can be counted");
+    steps = samples / batch;
+  }
+  if (steps == 0)
+    return Status(Code::usage, epochs != 0
+                                   ? "epochs need data to count, give steps"
+                                   : "neither steps nor epochs are given");
+  lastStep_ = steps;
+  return Status();
+}
+
+Status TrainingLoop::openEvaluation() {
+  Expected<std::unique_ptr<Evaluator>> evaluator =
+      Evaluator::open(session_, seed());
+  if (!evaluator.ok())
+    return evaluator.status();
+  evaluator_ = std::move(*evaluator);
+  return Status();
+}
+
+/// What the artifact does not say: processes that take another course would
+/// wait for each other. In this order: what is different because of something
+/// else comes after it.
+Status TrainingLoop::compareRuns() {
+  const std::tuple<const char *, std::string, Code> facts[] = {
+      {"number of samples", std::to_string(dataset_ ? dataset_->samples() : 0),
+       Code::inputRejected},
+      {"number of samples held out",
+       std::to_string(evaluator_ ? evaluator_->samples() : 0),
+       Code::inputRejected},
+      {"seed", std::to_string(seed()), Code::usage},
+      {"--steps", std::to_string(lastStep_), Code::usage},
+      {"--resume", options_.resume, Code::usage}};
+  for (const auto &[name, fact, code] : facts)
+    if (Status status = requireSame(session_.world(), name, fact, code);
+        !status.ok())
+      return status;
+  return compareFiles();
+}
+
+/// On several machines the same path may be another file.
+Status TrainingLoop::compareFiles() {
+  if (!session_.world())
+    return Status();
+  const artifact::Data *data = session_.index().data();
+  const artifact::Evaluation *evaluation = session_.index().evaluation();
+  const flatbuffers::String *paths[] = {
+      data ? data->path() : nullptr, data ? data->labels_path() : nullptr,
+      evaluation ? evaluation->path() : nullptr,
+      evaluation ? evaluation->labels_path() : nullptr, settings_->init()};
+  for (const flatbuffers::String *path : paths)
+    if (path && path->size() != 0)
+      if (Status status =
+              requireSame(session_.world(), "file " + path->str(),
+                          fingerprintFile(path->str()), Code::inputRejected);
+          !status.ok())
+        return status;
+  return Status();
+}
+
+Status TrainingLoop::beginRun() {
+  Manifest position;
+  position.seed = seed();
+  position.globalBatch = settings_->global_batch();
+  if (dataset_) {
+    position.samples = dataset_->samples();
+    position.isShuffled = session_.index().data()->shuffle();
+  }
+  order_ = {position.samples, position.globalBatch, position.seed,
+            position.isShuffled};
+  if (Status status = record_.begin(position); !status.ok())
+    return status;
+  report_.steps = report_.firstStep = record_.firstStep();
+  if (report_.steps >= lastStep_ && options_.logFile >= 0)
+    (void)writeText(options_.logFile,
+                    "Step " + std::to_string(report_.steps) + " of " +
+                        std::to_string(lastStep_) +
+                        " is done: nothing is left to do (--resume=none "
+                        "starts afresh)\n");
+  return Status();
+}
+
+uint64_t TrainingLoop::seed() const {
+  return options_.seed.value_or(settings_->seed());
+}
+
+Status TrainingLoop::startFeeder() {
+  if (!dataset_ || report_.steps >= lastStep_ || !session_.computes())
+    return Status();
+  Expected<std::unique_ptr<Feeder>> feeder =
+      Feeder::start(*dataset_, order_, shares_, report_.steps);
+  if (feeder.ok())
+    feeder_ = std::move(*feeder);
+  return feeder.status();
+}
+
+Status TrainingLoop::run() {
+  SignalWatch watch;
+  Roster::beginTraining();
+  if (record_.savesCheckpoints() && !record_.isSaved(report_.steps))
+    (void)record_.save(report_.steps);
+  if (Status status = session_.agree(startFeeder()); !status.ok())
+    return status;
+  if (!dataset_)
+    for (const FedDevice &share : shares_)
+      if (Status status = writePositions(share); !status.ok())
+        return status;
+  start_ = lastLog_ = epochStart_ = Clock::now();
+  lastLogStep_ = report_.steps;
+  while (report_.steps < lastStep_ && !isStopped()) {
+    if (Status status = runStep(); !status.ok())
+      return status;
+    if (!std::isfinite(step_.loss) ||
+        !std::isfinite(step_.gradientNorm.value_or(0)))
+      return stopNotFinite();
+    if (Status status = endStep(); !status.ok())
+      return status;
+    // What is saved at the end is saved there.
+    if (report_.steps < lastStep_ && record_.isDue(report_.steps))
+      (void)record_.save(report_.steps);
+  }
+  return finish();
+}
+
+/// Processes stop after the same step, whichever of them got the signal.
+bool TrainingLoop::isStopped() {
+  int signal = receivedSignal ? receivedSignal : Roster::requestedStop();
+  signal_ = static_cast<uint64_t>(signal);
+  if (World *world = session_.world())
+    signal_ = world->maximum(signal_);
+  return signal_ != 0;
+}
+
+Status TrainingLoop::runStep() {
+  Clock::time_point begin = Clock::now();
+  if (feeder_)
+    if (Status status = feeder_->next(); !status.ok())
+      return status;
+  if (Status status = session_.runProgram(number_); !status.ok())
+    return status;
+  Clock::time_point end = Clock::now();
+  report_.seconds = secondsBetween(start_, end);
+  if (Status status = readStep(secondsBetween(begin, end)); !status.ok())
+    return status;
+  if (lossesFile_ >= 0)
+    areLossesWritten_ &= writeText(
+        lossesFile_, formatLossLine(line_, report_.steps, report_.loss));
+  record_.add(step_);
+  if (report_.steps == 1 || (logEvery_ && report_.steps % logEvery_ == 0))
+    logStep(end);
+  progress_.show(report_.steps, lastStep_, report_.loss);
+  return Status();
+}
+
+/// What the step came to, which took `seconds`.
+Status TrainingLoop::readStep(double seconds) {
+  if (Status status = session_.readScalar(*loss_, report_.loss); !status.ok())
+    return status;
+  ++report_.steps;
+  report_.samples += settings_->global_batch();
+  step_ = {report_.steps, report_.loss,
+           rate(settings_->global_batch(), seconds), std::nullopt,
+           std::nullopt};
+  if (learningRate_)
+    if (Status status =
+            session_.readScalar(*learningRate_, step_.learningRate.emplace());
+        !status.ok())
+      return status;
+  if (gradientNorm_)
+    return session_.readScalar(*gradientNorm_, step_.gradientNorm.emplace());
+  return Status();
+}
+
+/// Before a checkpoint of this step is saved: what is measured after the step
+/// is in the metrics by then, and not missed by who goes on from there.
+Status TrainingLoop::endStep() {
+  bool isLast = report_.steps == lastStep_;
+  uint64_t samples = report_.steps * order_.globalBatch;
+  bool endsEpoch =
+      dataset_ && samples / order_.samples !=
+                      (samples - order_.globalBatch) / order_.samples;
+  if (evaluator_) {
+    uint64_t every = evaluator_->every();
+    if (isLast || (every ? report_.steps % every == 0 : endsEpoch))
+      if (Status status = evaluate(); !status.ok())
+        return status;
+  }
+  if (!endsEpoch)
+    return Status();
+  Clock::time_point now = Clock::now();
+  // The accuracy is of this epoch's end or it is not told.
+  bool isMeasured = evaluation_ && evaluation_->step == report_.steps;
+  log(formatEpochLine(line_, device(), samples / order_.samples,
+                      secondsBetween(epochStart_, now),
+                      isMeasured ? evaluation_->accuracy : std::nullopt));
+  epochStart_ = now;
+  return Status();
+}
+
+Status TrainingLoop::evaluate() {
+  Expected<EvaluationRecord> evaluation = evaluator_->run(report_.steps);
+  if (!evaluation.ok())
+    return evaluation.status();
+  evaluation_ = *evaluation;
+  record_.add(*evaluation_);
+  log(formatEvaluationLine(line_, device(), *evaluation_));
+  return Status();
+}
+
+DeviceName TrainingLoop::device() const {
+  return {session_.artifact().deviceKind(), session_.index().devices()->size()};
+}
+
+void TrainingLoop::log(std::string_view line) {
+  progress_.clear();
+  if (options_.logFile >= 0)
+    (void)writeText(options_.logFile, line);
+}
+
+Status TrainingLoop::stopNotFinite() {
+  progress_.clear();
+  std::vector<uint64_t> samples;
+  if (dataset_)
+    for (uint64_t i = 0; i < order_.globalBatch; ++i)
+      samples.push_back(order_.at(report_.steps - 1, i).index);
+  std::string path = record_.reportFailure(step_, samples);
+  bool isLoss = !std::isfinite(step_.loss);
+  return Status(Code::notFinite,
+                (isLoss ? "loss is " + std::to_string(step_.loss)
+                        : "norm of the gradients is " +
+                              std::to_string(*step_.gradientNorm)) +
+                    " at step " + std::to_string(report_.steps) +
+                    (path.empty() ? "" : "; its samples are in " + path));
+}
+
+Status TrainingLoop::finish() {
+  progress_.clear();
+  bool isSaved = record_.isSaved(report_.steps) ||
+                 (record_.savesCheckpoints() && record_.save(report_.steps));
+  if (report_.steps < lastStep_) {
+    std::string message = "stopped by " +
+                          describeSignal(static_cast<int>(signal_)) +
+                          " after step " + std::to_string(report_.steps) +
+                          " of " + std::to_string(lastStep_);
+    return isSaved ? Status(Code::stopped,
+                            message + "; a checkpoint is saved, the same "
+                                      "command goes on from it")
+                   : Status::interrupted(static_cast<int>(signal_), message);
+  }
+  if (record_.savesCheckpoints() && !isSaved)
+    return Status(Code::io, "the state after the last step was not saved");
+  if (!areLossesWritten_)
+    return Status(Code::io, "file of losses " + options_.lossesPath +
+                                ": cannot write; losses are missing there");
+  return Status();
+}
+
+void TrainingLoop::logStep(Clock::time_point now) {
+  uint64_t samples = (report_.steps - lastLogStep_) * settings_->global_batch();
+  log(formatTrainLine(line_, {device(), report_.steps, report_.loss,
+                              rate(samples, secondsBetween(lastLog_, now)),
+                              rate(report_.samples, report_.seconds)}));
+  lastLog_ = now;
+  lastLogStep_ = report_.steps;
+}
+
+} // namespace kiln

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_RUNTIME_SESSION_TRAININGLOOP_H
+#define KILN_RUNTIME_SESSION_TRAININGLOOP_H
+
+#include "runtime/data/Feeder.h"
+#include "runtime/metrics/ProgressBar.h"
+#include "runtime/metrics/TrainLog.h"
+#include "runtime/session/Evaluator.h"
+#include "runtime/session/RunRecord.h"
+
+#include <array>
+#include <chrono>
+#include <memory>
+
+namespace kiln {
+
+/// The steps of one call of Session::train. `prepare` opens and checks
+/// everything; after it `run` allocates nothing within a step, only to save a
+/// checkpoint between two.
+class TrainingLoop {
+public:
+  TrainingLoop(Session &session, const TrainOptions &options,
+               TrainReport &report);
+  ~TrainingLoop();
+  TrainingLoop(const TrainingLoop &) = delete;
+
+  Status prepare();
+  Status run();
+
+private:
+  using Clock = std::chrono::steady_clock;
+
+  Status findOutputs();
+  Status openData();
+  Status countSteps();
+  uint64_t seed() const;
+  Status openEvaluation();
+  Status compareRuns();
+  Status compareFiles();
+  Status beginRun();
+  Status openLosses();
+  Status startFeeder();
+  bool isStopped();
+  Status runStep();
+  Status readStep(double seconds);
+  Status endStep();
+  Status evaluate();
+  DeviceName device() const;
+  void log(std::string_view line);
+  void logStep(Clock::time_point now);
+  Status stopNotFinite();
+  Status finish();
+
+  Session &session_;
+  const TrainOptions &options_;
+  TrainReport &report_;
+
+  const artifact::Training *settings_ = nullptr;
+  const artifact::Program *program_ = nullptr;
+  size_t number_ = 0; // Of the program.
+  std::vector<FedDevice> shares_;
+  const artifact::Output *loss_ = nullptr;
+  const artifact::Output *learningRate_ = nullptr; // These two may be absent.
+  const artifact::Output *gradientNorm_ = nullptr;
+  std::unique_ptr<Dataset> dataset_;
+  SampleOrder order_{};
+  std::unique_ptr<Feeder> feeder_;
+  RunRecord record_;
+  StepRecord step_{};                          // What the last step came to.
+  std::unique_ptr<Evaluator> evaluator_;       // Null for no evaluation.
+  std::optional<EvaluationRecord> evaluation_; // The last one.
+  ProgressBar progress_;
+  int lossesFile_ = -1;
+  bool areLossesWritten_ = true;
+  uint64_t lastStep_ = 0;
+  uint64_t signal_ = 0; // That stops the run, on all processes.
+  uint64_t logEvery_ = 0;
+
+  std::array<char, 256> line_;
+  Clock::time_point start_, lastLog_, epochStart_;
+  uint64_t lastLogStep_ = 0;
+};
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_SESSION_TRAININGLOOP_H

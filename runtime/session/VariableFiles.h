@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// Between the variables of a session and files of tensors.
+#ifndef KILN_RUNTIME_SESSION_VARIABLEFILES_H
+#define KILN_RUNTIME_SESSION_VARIABLEFILES_H
+
+#include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/session/Session.h"
+
+namespace kiln {
+
+/// Whether a variable is part of the model, as opposed to its training.
+bool isWeight(const artifact::Variable &variable);
+
+/// The names under which public libraries know each weight.
+std::map<std::string, std::vector<std::string>>
+publicNamesOf(const artifact::Index &index);
+
+/// The variables as they are when they are written. The session must outlive
+/// the sources.
+struct VariableSources {
+  std::vector<TensorSource> weights, others;
+};
+VariableSources collectVariables(const Session &session);
+
+/// Gives every variable its value from a checkpoint; `inputRejected` with a
+/// list of all differences if it is of another model, and then nothing has
+/// changed.
+Status restoreVariables(const Checkpoint &checkpoint, Session &session);
+
+/// Gives every weight its value from a file with public names, in any floating
+/// type; `inputRejected` with a list of all that is missing, extra or of
+/// another shape, and then nothing has changed.
+Status readWeights(const std::string &path, Session &session);
+
+} // namespace kiln
+
+#endif // KILN_RUNTIME_SESSION_VARIABLEFILES_H

@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// What a run leaves behind, and how the next one begins from it.
+#include "runtime/checkpoint/CheckpointStore.h"
+#include "runtime/metrics/MetricsFile.h"
+#include "runtime/session/RunFolder.h"
+#include "test/runtime/SampleArtifact.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <cmath>
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <sstream>
+#include <sys/resource.h>
+#include <thread>
+#include <unistd.h>
+
+namespace kiln::test {
+
+namespace fs = std::filesystem;
+using namespace artifact;
+using Json = nlohmann::json;
+
+class RunTest : public testing::Test {
+protected:
+  RunTest() {
+    writeFile(folder / "text", sampleText(1000));
+    index = sampleTraining(folder / "text", 8, 8);
+    image(index).variables[0]->role = "parameter";
+    index.checkpoint = std::make_unique<CheckpointPolicyT>();
+    index.checkpoint->every = 4;
+    index.checkpoint->keep = 3;
+    options.runFolder = folder / "run";
+    options.isInitialising = true;
+    options.lossesPath = folder / "losses";
+    options.warn = [this](const std::string &warning) {
+      warnings.push_back(warning);
+    };
+  }
+
+  struct Result {
+    Status status;
+    TrainReport report;
+    std::string log, losses;
+    float weight;
+  };
+
+  /// `bytes` is the size that files may have, from when the code is loaded.
+  Result train(rlim_t bytes = RLIM_INFINITY) {
+    static const std::vector<std::byte> kernels =
+        compileKernels(sampleKernels());
+    Session session = openSession(index, kernels);
+    writeFile(folder / "log", "");
+    options.logFile = ::open((folder / "log").c_str(), O_WRONLY);
+    warnings.clear();
+    Result result;
+    struct rlimit before, limit;
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    limit = before;
+    limit.rlim_cur = std::min(bytes, before.rlim_cur);
+    auto *handler = std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    result.status = session.train(options, &result.report);
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, handler);
+    ::close(options.logFile);
+    result.log = readFile(folder / "log");
+    result.losses = readFile(folder / "losses");
+    (void)session.readVariable(
+        "weight", std::as_writable_bytes(std::span(&result.weight, 1)));
+    return result;
+  }
+
+  std::vector<uint64_t> savedSteps() {
+    std::vector<uint64_t> steps;
+    for (const auto &entry : CheckpointStore(folder / "run/checkpoints").list())
+      steps.push_back(entry.step);
+    return steps;
+  }
+
+  /// The metrics, one object for each line.
+  std::vector<Json> metrics() {
+    std::vector<Json> lines;
+    std::istringstream text(readFile(folder / "run/metrics.jsonl"));
+    for (std::string line; std::getline(text, line);)
+      lines.push_back(Json::parse(line));
+    return lines;
+  }
+
+  TemporaryFolder folder;
+  IndexT index;
+  TrainOptions options;
+  std::vector<std::string> warnings;
+};
+
+TEST_F(RunTest, SavesAtTheStartAtIntervalsAndAtTheEnd) {
+  Result run = train();
+  ASSERT_TRUE(run.status.ok()) << run.status.message();
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{4, 8, 10}));
+  EXPECT_NE(run.log.find("No checkpoint found in " +
+                         (folder / "run/checkpoints") +
+                         ": starting from step 0\n"),
+            std::string::npos);
+  index.checkpoint->keep = 10;
+  options.resume = "none";
+  ASSERT_TRUE(train().status.ok());
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0, 4, 8, 10}));
+  EXPECT_EQ(readFile(folder / "run/config.yaml"), index.config);
+  // The earlier run was not overwritten.
+  EXPECT_TRUE(fs::exists(folder / "run.1/checkpoints/step-000010"));
+}
+
+TEST_F(RunTest, GoesOnExactlyWhereItStopped) {
+  Result whole = train();
+  std::vector<Json> wantedMetrics = metrics();
+  ASSERT_EQ(wantedMetrics.size(), 10u);
+  fs::remove_all(folder / "run");
+  index.training->steps = 6;
+  Result first = train();
+  index.training->steps = 10;
+  // Stands for a kill between the checkpoint and the last line.
+  writeFile(folder / "run/metrics.jsonl",
+            readFile(folder / "run/metrics.jsonl") +
+                "{\"step\": 7, \"loss\": 1}\n{\"step\": 8, \"lo");
+  Result second = train();
+  ASSERT_TRUE(second.status.ok()) << second.status.message();
+  EXPECT_NE(second.log.find("Resumed from " +
+                            (folder / "run/checkpoints/step-000006") +
+                            ": step 6"),
+            std::string::npos)
+      << second.log;
+  EXPECT_EQ(first.losses + second.losses, whole.losses);
+  EXPECT_EQ(second.weight, whole.weight);
+  EXPECT_EQ(second.report.firstStep, 6u);
+  std::vector<Json> found = metrics();
+  ASSERT_EQ(found.size(), 10u);
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(found[i]["step"], i + 1);
+    EXPECT_EQ(found[i]["loss_hex"], wantedMetrics[i]["loss_hex"]);
+  }
+  Result third = train();
+  EXPECT_TRUE(third.status.ok());
+  EXPECT_EQ(third.losses, "");
+  EXPECT_NE(third.log.find("nothing is left to do"), std::string::npos);
+}
+
+TEST_F(RunTest, ADamagedCheckpointIsPassedOver) {
+  Result whole = train();
+  std::string path = folder / "run/checkpoints/step-000010/model.safetensors";
+  std::string bytes = readFile(path);
+  bytes.back() ^= 1;
+  writeFile(path, bytes);
+  options.resume = folder / "run/checkpoints/step-000010";
+  EXPECT_EQ(train().status.exitCode(), 4);
+  options.resume = "auto";
+  Result run = train();
+  ASSERT_TRUE(run.status.ok()) << run.status.message();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("step-000010/model.safetensors: is damaged"),
+            std::string::npos);
+  EXPECT_EQ(run.losses.substr(0, 2), "9 ");
+  EXPECT_EQ(run.weight, whole.weight);
+  EXPECT_EQ(metrics().size(), 10u);
+  // It was replaced.
+  EXPECT_TRUE(Checkpoint::open(folder / "run/checkpoints/step-000010").ok());
+}
+
+TEST_F(RunTest, GoesBackToANamedCheckpoint) {
+  Result whole = train();
+  options.resume = folder / "run/checkpoints/step-000004";
+  Result run = train();
+  ASSERT_TRUE(run.status.ok()) << run.status.message();
+  EXPECT_EQ(run.losses.substr(0, 2), "5 ");
+  EXPECT_EQ(run.weight, whole.weight);
+  EXPECT_TRUE(fs::exists(folder / "run/checkpoints/step-000010.old"));
+  // From another run's folder: that run stays as it is.
+  options.runFolder = folder / "other";
+  ASSERT_TRUE(train().status.ok());
+  EXPECT_EQ(readFile(folder / "other/metrics.jsonl").substr(0, 12),
+            "{\"step\": 5, ");
+  EXPECT_EQ(metrics().size(), 10u);
+}
+
+TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
+  ASSERT_TRUE(train().status.ok());
+  addVariable(index, "more", ElementType::f32, {2}, 1024, InitKind::zeros);
+  image(index).variables[0]->name = "mass";
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 4);
+  for (const char *part : {"is of another model", "missing 'mass', F32 []",
+                           "missing 'more', F32 [2]", "extra 'weight', F32 []"})
+    EXPECT_NE(run.status.message().find(part), std::string::npos)
+        << run.status.message();
+  index = sampleTraining(folder / "text", 8, 8);
+  image(index).variables[0]->element_type = ElementType::i32;
+  index.checkpoint = std::make_unique<CheckpointPolicyT>();
+  EXPECT_NE(train().status.message().find("'weight' is F32 [], wanted I32 []"),
+            std::string::npos);
+  index.training->seed = 8;
+  index.data->shuffle = false;
+  run = train();
+  EXPECT_EQ(run.status.exitCode(), 4);
+  for (const char *part :
+       {"training.seed is 7, wanted 8", "data.shuffle is 1, wanted 0"})
+    EXPECT_NE(run.status.message().find(part), std::string::npos)
+        << run.status.message();
+}
+
+TEST_F(RunTest, WithoutCheckpointsItKeepsMetricsOnly) {
+  index.checkpoint.reset();
+  Result first = train();
+  EXPECT_EQ(metrics().size(), 10u);
+  EXPECT_FALSE(fs::exists(folder / "run/checkpoints"));
+  EXPECT_EQ(train().losses, first.losses);
+  EXPECT_EQ(first.log.find("heckpoint"), std::string::npos);
+  EXPECT_EQ(metrics().size(), 10u);
+  // A run folder that cannot be had is not worth stopping for,
+  options.runFolder = "/proc/nowhere";
+  EXPECT_TRUE(train().status.ok());
+  EXPECT_EQ(warnings.size(), 1u);
+  // unless checkpoints are wanted.
+  index.checkpoint = std::make_unique<CheckpointPolicyT>();
+  EXPECT_EQ(train().status.exitCode(), 5);
+}
+
+TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
+  index.training->steps = 8;
+  ASSERT_TRUE(train().status.ok());
+  index.training->steps = 24;
+  options.lossesPath = "";
+  // Less than the metrics have already. The config is smaller.
+  Result run = train(300);
+  EXPECT_EQ(run.report.steps, 24u);
+  EXPECT_EQ(run.status.exitCode(), 5); // The result itself is not saved.
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0, 4, 8}));
+  size_t checkpoints = 0, others = 0;
+  for (const std::string &warning : warnings) {
+    bool isSave = warning.find("was not saved") != std::string::npos;
+    ++(isSave ? checkpoints : others);
+    if (isSave) {
+      EXPECT_NE(warning.find("the last one is of step 8"), std::string::npos)
+          << warning;
+    }
+  }
+  EXPECT_EQ(checkpoints, 4u); // 12, 16, 20, 24
+  EXPECT_EQ(others, 1u);      // metrics
+  options.lossesPath = folder / "losses";
+  Result again = train();
+  EXPECT_TRUE(again.status.ok());
+  EXPECT_EQ(again.losses.substr(0, 2), "9 ");
+  EXPECT_EQ(metrics().size(), 24u);
+}
+
+TEST_F(RunTest, ReportsALossThatIsNotFinite) {
+  image(index).variables[0]->init->kind = InitKind::constant;
+  image(index).variables[0]->init->a = NAN;
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 8);
+  std::string path = folder / "run/report-step-1.json";
+  EXPECT_EQ(run.status.message(),
+            "loss is nan at step 1; its samples are in " + path);
+  Json report = Json::parse(readFile(path));
+  EXPECT_EQ(report["step"], 1);
+  EXPECT_TRUE(report["loss"].is_null());
+  EXPECT_EQ(report["samples"].size(), 8u);
+  EXPECT_TRUE(metrics().at(0)["loss"].is_null());
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0}));
+}
+
+TEST_F(RunTest, AGradientThatIsNotFiniteStopsToo) {
+  // The weight stands for the norm: it is 1 at first and then moves.
+  addOutput(*image(index).programs[0], "grad_norm", ElementType::f32, {}, 0);
+  image(index).variables[0]->init->kind = InitKind::constant;
+  image(index).variables[0]->init->a = 1e38;
+  writeFile(folder / "text", std::string(1000, 'a'));
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 8);
+  image(index).variables[0]->init->a = 1;
+  options.resume = "none";
+  run = train();
+  EXPECT_TRUE(run.status.ok()) << run.status.message();
+  EXPECT_GT(metrics().at(0)["grad_norm"].get<double>(), 1);
+}
+
+TEST_F(RunTest, ASignalSavesAndTellsSo) {
+  index.training->steps = uint64_t{1} << 40;
+  index.checkpoint->every = 0;
+  std::thread killer([&] {
+    while (readFile(folder / "losses").empty())
+      std::this_thread::yield();
+    ::kill(::getpid(), SIGINT);
+  });
+  Result run = train();
+  killer.join();
+  EXPECT_EQ(run.status.exitCode(), 75);
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0, run.report.steps}));
+}
+
+TEST_F(RunTest, EvaluatesOnDataHeldOut) {
+  std::string text; // 10 samples of 8; three batches, the last of two.
+  for (int i = 0; i < 81; ++i)
+    text += static_cast<char>('a' + i % 3);
+  writeFile(folder / "held-out", text);
+  double total = 0, correct = 0;
+  for (int i = 1; i < 81; ++i) {
+    total += text[i];
+    correct += text[i] == 'a';
+  }
+  addEvaluation(index, folder / "held-out", 4, 4);
+  Result run = train();
+  ASSERT_TRUE(run.status.ok()) << run.status.message();
+  std::vector<Json> lines;
+  for (const Json &line : metrics())
+    if (line.contains("eval_loss"))
+      lines.push_back(line);
+  ASSERT_EQ(lines.size(), 3u); // 4, 8 and the last, 10.
+  EXPECT_EQ(lines[2]["step"], 10);
+  EXPECT_EQ(lines[0]["eval_loss"], total / 80 + 1);
+  EXPECT_EQ(lines[0]["eval_accuracy"], correct / 80);
+  char line[128];
+  std::snprintf(line, sizeof(line),
+                "| Eval Device=cpu:1, Step=4, Loss=%.6g, Accuracy=%.6g\n",
+                total / 80 + 1, correct / 80);
+  EXPECT_NE(run.log.find(line), std::string::npos) << run.log;
+  // Going on from a checkpoint neither loses an evaluation nor repeats one.
+  std::string whole = readFile(folder / "run/metrics.jsonl");
+  options.resume = folder / "run/checkpoints/step-000008";
+  ASSERT_TRUE(train().status.ok());
+  EXPECT_EQ(metrics().size(), 13u);
+}
+
+TEST_F(RunTest, TellsEpochs) {
+  index.training->steps = 0;
+  index.training->epochs = 2; // Of 124 samples: 31 batches of 8.
+  addEvaluation(index, folder / "text", 3, 0);
+  Result run = train();
+  ASSERT_TRUE(run.status.ok()) << run.status.message();
+  for (const char *part : {"| Eval Device=cpu:1, Step=16, ",
+                           "| Epoch Device=cpu:1, Epoch=1, Time=",
+                           "| Eval Device=cpu:1, Step=31, ",
+                           "| Epoch Device=cpu:1, Epoch=2, Time="})
+    EXPECT_NE(run.log.find(part), std::string::npos) << run.log;
+  EXPECT_NE(run.log.find("Accuracy=", run.log.find("Epoch=1")),
+            std::string::npos);
+  image(index).programs.pop_back();
+  options.resume = "none";
+  EXPECT_EQ(train().status.exitCode(), 4);
+}
+
+TEST(RunFolder, BelongsToOneProcess) {
+  TemporaryFolder folder;
+  Expected<RunFolder> first = RunFolder::open(folder / "run");
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(RunFolder::open(folder / "run").status().exitCode(), 2);
+  EXPECT_EQ(*first->setAside(), ""); // It is empty.
+  ASSERT_TRUE(first->write("a", "text").ok());
+  EXPECT_EQ(*first->setAside(), folder / "run.1");
+  EXPECT_EQ(RunFolder::open(folder / "run").status().exitCode(), 2);
+  EXPECT_EQ(readFile(folder / "run.1/a"), "text");
+  EXPECT_FALSE(fs::exists(folder / "run/a"));
+}
+
+TEST(MetricsFile, FormatsJson) {
+  char buffer[512];
+  EXPECT_EQ(formatStep(buffer, {3, 0.5, 100, 0.001, 2}),
+            "{\"step\": 3, \"loss\": 0.5, \"loss_hex\": \"0x1p-1\", "
+            "\"samples_per_s\": 100, \"learning_rate\": 0.001, "
+            "\"grad_norm\": 2}\n");
+  EXPECT_EQ(formatEvaluation(buffer, {3, 0.5, 0.25}),
+            "{\"step\": 3, \"eval_loss\": 0.5, \"eval_loss_hex\": \"0x1p-1\", "
+            "\"eval_accuracy\": 0.25}\n");
+}
+
+} // namespace kiln::test
