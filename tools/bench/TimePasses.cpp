@@ -11,7 +11,9 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <optional>
 
 using namespace mlir;
 
@@ -26,7 +28,7 @@ double secondsSince(Clock::time_point start) {
 struct Times {
   double seconds = 0, processorSeconds = 0;
   /// By flag of kiln-opt; a pass that runs twice has the sum.
-  llvm::MapVector<std::string, double> passes;
+  llvm::MapVector<llvm::StringRef, double> passes;
 };
 
 /// Every pass of the pipeline is one on modules, so none runs inside another.
@@ -34,7 +36,7 @@ struct PassTimer : PassInstrumentation {
   explicit PassTimer(Times &times) : times(times) {}
   void runBeforePass(Pass *, Operation *) override { start = Clock::now(); }
   void runAfterPass(Pass *pass, Operation *) override {
-    times.passes[pass->getArgument().str()] += secondsSince(start);
+    times.passes[pass->getArgument()] += secondsSince(start);
   }
 
   Times &times;
@@ -91,7 +93,7 @@ int main(int argc, char **argv) {
          best->seconds, best->processorSeconds);
   const char *separator = "";
   for (const auto &[name, seconds] : best->passes) {
-    printf("%s\"%s\": %.6f", separator, name.c_str(), seconds);
+    printf("%s\"%s\": %.6f", separator, name.str().c_str(), seconds);
     separator = ", ";
   }
   printf("}}\n");
