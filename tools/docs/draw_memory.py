@@ -8,13 +8,14 @@ from svg import Picture
 WIDTH, HEIGHT = 960, 560
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 70, 60
 COLOURS = {
-    "variable": "#4e79a7", "gradient": "#e15759", "activation": "#59a14f", "input": "#b07aa1", "staging": "#d4a6c8",
+    "parameter": "#4e79a7", "moment": "#a0cbe8", "variable": "#1f4e79", "gradient": "#e15759", "activation": "#59a14f", "input": "#b07aa1", "staging": "#d4a6c8",
     "output": "#9c755f", "gathered": "#76b7b2", "scratch": "#bab0ac",
 }
-# The plan's words, in plural for the legend.
-NAMES = {"staging": "staging", "gathered": "gathered parameters", "scratch": "scratch"}
+# In the legend, where the plural is not regular.
+NAMES = {"variable": "other variables", "staging": "staging", "gathered": "gathered parameters", "scratch": "scratch"}
 SYMBOL = r'@(?:"[^"]*"|[\w$.-]+)'
 BUFFER = re.compile(rf"\s*exec\.buffer ({SYMBOL}) (\w+) bytes (\d+)( always_live)?( host)? offset (\d+)")
+VARIABLE = re.compile(rf"\s*kiln\.variable @({SYMBOL[1:]}) : \S+ (parameter|moment)\b")
 PROGRAM = re.compile(rf"\s*exec\.program ({SYMBOL})")
 PHASE = re.compile(r'\s*exec\.phase "([^"]*)" repeat (\d+)')
 COMMAND = re.compile(rf"\s*exec\.(?:launch|copy|collective|wait|slice)\b.*?\[((?:{SYMBOL}(?:, )?)+)\]")
@@ -30,11 +31,14 @@ class Buffer:
 def read_plan(text, program):
     """Buffers of the device with the first and last command of the program that names them, phases as (name, repeat,
     first command), and the number of commands. Commands are numbered as the memory plan numbers them."""
-    buffers, phases, commands, current = {}, [], 0, None
-    for line in text.splitlines():
-        if found := BUFFER.match(line):
-            buffers[found[1]] = Buffer(*found.groups())
-        elif found := PROGRAM.match(line):
+    lines = text.splitlines()
+    buffers = {found[1]: Buffer(*found.groups()) for found in map(BUFFER.match, lines) if found}
+    for found in filter(None, map(VARIABLE.match, lines)):
+        if buffer := buffers.get("@variable." + found[1]):
+            buffer.kind = found[2]
+    phases, commands, current = [], 0, None
+    for line in lines:
+        if found := PROGRAM.match(line):
             current = found[1].strip('@"')
         elif current != program:
             continue
@@ -68,8 +72,10 @@ def greatest_live(buffers, commands):
     return best
 
 
-def mebibytes(count):
-    return f"{count / 2**20:.2f} MiB" if count >= 2**20 / 100 else f"{count / 2**10:.1f} KiB"
+def print_bytes(count):
+    if count >= 2**20 / 100:
+        return f"{count / 2**20:.2f} MiB"
+    return f"{count / 2**10:.1f} KiB" if count >= 2**10 else f"{count} bytes"
 
 
 def draw_axes(picture, x, y, commands, arena):
@@ -86,14 +92,15 @@ def draw_axes(picture, x, y, commands, arena):
 
 
 def draw_legend(picture, buffers):
-    left, top = WIDTH - RIGHT + 20, TOP + 10
+    left, top = WIDTH - RIGHT + 20, TOP + 28
+    picture.text(left, TOP + 10, "bytes of all buffers", fill="#666", font_size=11)
     kinds = {}
     for buffer in buffers:
         kinds[buffer.kind] = kinds.get(buffer.kind, 0) + buffer.bytes
     for kind in (kind for kind in COLOURS if kind in kinds):
         picture.rectangle(left, top, 12, 12, fill=COLOURS[kind])
         picture.text(left + 19, top + 10, NAMES.get(kind, kind + "s"))
-        picture.text(left + 19, top + 25, mebibytes(kinds[kind]), fill="#666", font_size=11)
+        picture.text(left + 19, top + 25, print_bytes(kinds[kind]), fill="#666", font_size=11)
         top += 38
 
 
@@ -105,15 +112,15 @@ def draw(text, program, title):
     peak_at, peak = greatest_live(buffers, commands)
     picture = Picture(WIDTH, HEIGHT, title)
     picture.text(LEFT, 26, title, font_size=16, font_weight="bold")
-    picture.text(LEFT, 45, f"{len(buffers)} buffers and {commands} commands; the arena has {mebibytes(arena)}, and at most "
-                 f"{mebibytes(peak)} are live, at command {peak_at}", fill="#555")
+    picture.text(LEFT, 45, f"{len(buffers)} buffers and {commands} commands; the arena has {print_bytes(arena)}, and at most "
+                 f"{print_bytes(peak)} are live, at command {peak_at}", fill="#555")
     picture.rectangle(LEFT, TOP, WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM, fill="#f4f4f2")
     for buffer in sorted(buffers, key=lambda buffer: (buffer.offset, buffer.first)):
         picture.rectangle(
             x(buffer.first), y(buffer.offset + buffer.bytes), (buffer.last + 1 - buffer.first) * scale_x,
             buffer.bytes * scale_y, f"{buffer.name}: {buffer.kind}, {buffer.bytes} bytes, "
             + ("always live" if buffer.always_live else f"commands {buffer.first} to {buffer.last}"),
-            fill=COLOURS[buffer.kind], stroke="#fff", stroke_width=0.4)
+            fill=COLOURS[buffer.kind], stroke="#fff", stroke_width=0.4 if buffer.bytes * scale_y > 2 else 0)
     for name, repeat, first in phases:
         if first:
             picture.line(x(first), TOP, x(first), HEIGHT - BOTTOM, stroke="#222", stroke_dasharray="4 3")

@@ -13,25 +13,26 @@ import draw_pipeline  # noqa: E402
 
 PLAN = """
 module {
-  exec.buffer @weight variable bytes 4096 always_live offset 0
+  kiln.variable @weight : tensor<1024xf32> parameter zeros
+  exec.buffer @variable.weight variable bytes 4096 always_live offset 0
   exec.buffer @"moment 1" variable bytes 4096 always_live host offset 12288
   exec.buffer @a activation bytes 2048 offset 4096
-  exec.buffer @b gradient bytes 4096 offset 6144
   exec.buffer @other activation bytes 8192 offset 4096
   exec.program @train batch 4 inputs [] outputs [] {
     exec.phase "forward" repeat 2 {
-      exec.launch @k0 [@weight, @a] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k0" {}
+      exec.launch @k0 [@variable.weight, @a] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k0" {}
       exec.collective all_reduce f32 over ["data"] [@a, @a] array<i64: 0, 0> array<i64: 0, 0> ticket 0
     }
     exec.phase "update" repeat 1 {
       exec.wait 0 [@a]
       exec.copy [@a, @b] array<i64: 0, 0> array<i64: 0, 0> bytes 2048
-      exec.launch @k1 [@b, @weight] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k1" {}
+      exec.launch @k1 [@b, @variable.weight] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k1" {}
     }
   }
+  exec.buffer @b gradient bytes 4096 offset 6144
   exec.program @evaluate batch 4 inputs [] outputs [] {
     exec.phase "forward" repeat 1 {
-      exec.launch @k0 [@weight, @other] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k0" {}
+      exec.launch @k0 [@variable.weight, @other] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k0" {}
     }
   }
 }
@@ -41,8 +42,8 @@ module {
 class Memory(unittest.TestCase):
     def test_lives_are_those_of_the_program(self):
         buffers, phases, commands = draw_memory.read_plan(PLAN, "train")
-        self.assertEqual({buffer.name: (buffer.first, buffer.last) for buffer in buffers},
-                         {"weight": (0, 4), "a": (0, 3), "b": (3, 4)})
+        self.assertEqual({buffer.name: (buffer.kind, buffer.first, buffer.last) for buffer in buffers},
+                         {"variable.weight": ("parameter", 0, 4), "a": ("activation", 0, 3), "b": ("gradient", 3, 4)})
         self.assertEqual((phases, commands), ([("forward", 2, 0), ("update", 1, 2)], 5))
 
     def test_greatest_live_sum(self):
