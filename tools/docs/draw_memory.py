@@ -8,7 +8,8 @@ from svg import Picture
 WIDTH, HEIGHT = 960, 560
 LEFT, RIGHT, TOP, BOTTOM = 70, 190, 70, 60
 COLOURS = {
-    "parameter": "#4e79a7", "moment": "#a0cbe8", "variable": "#1f4e79", "gradient": "#e15759", "activation": "#59a14f", "input": "#b07aa1", "staging": "#d4a6c8",
+    "parameter": "#4e79a7", "moment": "#a0cbe8", "variable": "#1f4e79", "gradient": "#e15759",
+    "activation": "#59a14f", "input": "#b07aa1", "staging": "#d4a6c8",
     "output": "#9c755f", "gathered": "#76b7b2", "scratch": "#bab0ac",
 }
 # In the legend, where the plural is not regular.
