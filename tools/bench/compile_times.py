@@ -80,6 +80,7 @@ def report(result, table, described):
                  for cache, times in result["verify"].items()]
     return "\n".join([
         TITLE, "",
+        "`./dev bench compile` times the compiler and fails if a limit does not hold.\n\n"
         f"All passes without code generation for gpt-5.8b by its number of layers, in ms, the fastest of {RUNS} runs. "
         f"Wanted: at most\n{LIMITS['passes']} s for {LAYERS[-1]} layers, at most {LIMITS['growth']:.0f}-fold from "
         f"{LAYERS[0]} to {LAYERS[-1]}, and a refusal in at most {LIMITS['refusal']} s.\n{described}", "",
