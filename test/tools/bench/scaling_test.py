@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/bench"))
 LOADER = importlib.machinery.SourceFileLoader("bench", str(Path(__file__).resolve().parents[3] / "tools/bench/run"))
 BENCH = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench", LOADER))
 LOADER.exec_module(BENCH)

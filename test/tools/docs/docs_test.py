@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The scripts that draw and check the docs read plans as the compiler prints them and notice stale quotes."""
+
+import sys
+import unittest
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/docs"))
+import check_quotes  # noqa: E402
+import draw_memory  # noqa: E402
+import draw_pipeline  # noqa: E402
+
+PLAN = """
+module {
+  kiln.variable @weight : tensor<1024xf32> parameter zeros
+  exec.buffer @variable.weight variable bytes 4096 always_live offset 0
+  exec.buffer @"moment 1" variable bytes 4096 always_live host offset 12288
+  exec.buffer @a activation bytes 2048 offset 4096
+  exec.buffer @other activation bytes 8192 offset 4096
+  exec.program @train batch 4 inputs [] outputs [] {
+    exec.phase "forward" repeat 2 {
+      exec.launch @k0 [@variable.weight, @a] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k0" {}
+      exec.collective all_reduce f32 over ["data"] [@a, @a] array<i64: 0, 0> array<i64: 0, 0> ticket 0
+    }
+    exec.phase "update" repeat 1 {
+      exec.wait 0 [@a]
+      exec.copy [@a, @b] array<i64: 0, 0> array<i64: 0, 0> bytes 2048
+      exec.launch @k1 [@b, @variable.weight] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k1" {}
+    }
+  }
+  exec.buffer @b gradient bytes 4096 offset 6144
+  exec.program @evaluate batch 4 inputs [] outputs [] {
+    exec.phase "forward" repeat 1 {
+      exec.launch @k0 [@variable.weight, @other] array<i64: 0, 0> array<i64: 0, 0> reads 1 "k0" {}
+    }
+  }
+}
+"""
+
+
+class Memory(unittest.TestCase):
+    def test_lives_are_those_of_the_program(self):
+        buffers, phases, commands = draw_memory.read_plan(PLAN, "train")
+        self.assertEqual({buffer.name: (buffer.kind, buffer.first, buffer.last) for buffer in buffers},
+                         {"variable.weight": ("parameter", 0, 4), "a": ("activation", 0, 3), "b": ("gradient", 3, 4)})
+        self.assertEqual((phases, commands), ([("forward", 2, 0), ("update", 1, 2)], 5))
+
+    def test_greatest_live_sum(self):
+        buffers, _, commands = draw_memory.read_plan(PLAN, "train")
+        self.assertEqual(draw_memory.greatest_live(buffers, commands), (3, 4096 + 2048 + 4096))
+
+    def test_every_buffer_is_drawn(self):
+        self.assertEqual(draw_memory.draw(PLAN, "train", "A step").count("<title>"), 1 + 3)
+
+
+class Pipeline(unittest.TestCase):
+    def test_every_pass_is_drawn(self):
+        parts, summaries = draw_pipeline.read_parts(), draw_pipeline.read_summaries()
+        drawn = {name for _, passes in parts for name, _ in passes}
+        self.assertEqual(set(summaries) - drawn, set())
+
+
+class Quotes(unittest.TestCase):
+    def test_true_quote(self):
+        page = "```cpp dialects/kiln/Elementwise.cpp\nKILN_BODY(SinOp, math::SinOp)\n```\n"
+        self.assertEqual(list(check_quotes.find_errors(page)), [])
+
+    def test_stale_quote(self):
+        page = "```cpp dialects/kiln/Elementwise.cpp\nKILN_BODY(SinOp, math::CosOp)\n```\n"
+        self.assertEqual(len(list(check_quotes.find_errors(page))), 1)
+
+    def test_missing_file(self):
+        self.assertEqual(list(check_quotes.find_errors("See `fuse/Nothing.cpp`.")), ["fuse/Nothing.cpp: no such file"])
+
+
+if __name__ == "__main__":
+    unittest.main()
