@@ -88,6 +88,7 @@ static std::string suggestLess(const Config &config, const Plan &plan) {
 static const char *getBackendName(const Config &config) {
   switch (config.devices.kind) {
   case DeviceKind::Cpu:
+  case DeviceKind::Dry: // Planned like the CPU; no code is generated.
     return "cpu";
   }
   llvm_unreachable("a kind of device");

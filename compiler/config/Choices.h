@@ -96,11 +96,13 @@ constexpr std::string_view wordOf(DataKind kind) {
   return "";
 }
 
-enum class DeviceKind { Cpu };
+enum class DeviceKind { Cpu, Dry };
 constexpr std::string_view wordOf(DeviceKind kind) {
   switch (kind) {
   case DeviceKind::Cpu:
     return "cpu";
+  case DeviceKind::Dry:
+    return "dry";
   }
   return "";
 }

@@ -269,7 +269,7 @@ const Key keys[] = {
     probability("evaluation.fraction", "", "0.1", at<evaluation, &E::fraction>, "part of the data that is held out, where there is no path"),
 
     section("devices", "what it runs on"),
-    choice<devices, &V::kind>("devices.kind", "", "cpu", "cuda|gpusim", "kind of device"),
+    choice<devices, &V::kind>("devices.kind", "", "cpu", "cuda|gpusim", "kind of device; dry checks every command of the plan and computes nothing"),
     integer("devices.count", "", "1", 1, maximumDevices, at<devices, &V::count>, "number of devices; those of kind cpu are virtual"),
     plain("devices.threads", "", KeyType::Threads, "auto", at<devices, &V::threads>, "workers of a device; auto is its part of the cores"),
     plain("devices.memory", "", KeyType::Bytes, "auto", at<devices, &V::memory>, "bytes of a device; auto is no limit"),

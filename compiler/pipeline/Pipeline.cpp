@@ -38,11 +38,11 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
 }
 
 // The option of the micro-batch: 0 is the replica's whole share.
-static ScheduleStepOptions getScheduleOptions(const Plan &plan,
-                                              ArrayRef<int64_t> shares) {
+static ScheduleStepOptions getScheduleOptions(const Config &config,
+                                              const Plan &plan) {
   ScheduleStepOptions schedule;
   schedule.microBatch = plan.microBatch;
-  for (int64_t share : shares)
+  for (int64_t share : plan.shares(config))
     schedule.microBatches =
         std::max(schedule.microBatches, plan.accumulation(share));
   return schedule;
@@ -59,9 +59,8 @@ struct ChangeStepPass : PassWrapper<ChangeStepPass, OperationPass<ModuleOp>> {
 };
 } // namespace
 
-void buildPlanPipeline(OpPassManager &manager, const Config &config,
-                       const Plan &plan, const Backends &backends,
-                       const ChangeStep &changeStep) {
+void buildStepPipeline(OpPassManager &manager, const Config &config,
+                       const Plan &plan, const ChangeStep &changeStep) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
   if (config.training.precision == Precision::BF16)
     manager.addPass(createRoundActivations());
@@ -84,21 +83,30 @@ void buildPlanPipeline(OpPassManager &manager, const Config &config,
     manager.addPass(createOffloadOptimizer());
   if (changeStep)
     manager.addPass(std::make_unique<ChangeStepPass>(changeStep));
-  // One image for each share of the batch, which has a size from here on.
   SplitImagesOptions split;
-  std::vector<int64_t> shares = plan.shares(config);
-  split.shares = shares;
+  split.shares = plan.shares(config);
   manager.addPass(createSplitImages(split));
-  OpPassManager &image = manager.nest<ModuleOp>();
-  image.addPass(createScheduleStep(getScheduleOptions(plan, shares)));
-  image.addPass(createDecomposeComposites(&backends));
-  image.addPass(createCanonicalizerPass());
+}
+
+void buildImagePipeline(OpPassManager &manager, const Config &config,
+                        const Plan &plan, const Backends &backends) {
+  // The batch has a size from here on.
+  manager.addPass(createScheduleStep(getScheduleOptions(config, plan)));
+  manager.addPass(createDecomposeComposites(&backends));
+  manager.addPass(createCanonicalizerPass());
   // No CSE from here on: gradient rules write forward values again so that they
   // are computed where they are read.
-  image.addPass(createFuseKernels(&backends));
-  image.addPass(createLowerToExec());
-  image.addPass(createPlanKernels(&backends));
-  image.addPass(createPlanMemory(&backends));
+  manager.addPass(createFuseKernels(&backends));
+  manager.addPass(createLowerToExec());
+  manager.addPass(createPlanKernels(&backends));
+  manager.addPass(createPlanMemory(&backends));
+}
+
+void buildPlanPipeline(OpPassManager &manager, const Config &config,
+                       const Plan &plan, const Backends &backends,
+                       const ChangeStep &changeStep) {
+  buildStepPipeline(manager, config, plan, changeStep);
+  buildImagePipeline(manager.nest<ModuleOp>(), config, plan, backends);
 }
 
 void buildCodePipeline(OpPassManager &manager, const Backends &backends,

@@ -15,8 +15,18 @@ namespace kiln {
 /// that a wrong plan is noticed.
 using ChangeStep = std::function<void(mlir::ModuleOp)>;
 
-/// From a model's loss to images whose every buffer has its place: all that is
-/// to be known of a plan, and no code.
+/// From a model's loss to the step of one device on a symbolic batch, as an
+/// image for each share of the batch.
+void buildStepPipeline(mlir::OpPassManager &manager, const Config &config,
+                       const Plan &plan,
+                       const ChangeStep &changeStep = nullptr);
+
+/// From an image to commands on buffers that have their places, of kernels that
+/// are planned and not yet generated.
+void buildImagePipeline(mlir::OpPassManager &manager, const Config &config,
+                        const Plan &plan, const Backends &backends);
+
+/// Both: all that is to be known of a plan, and no code.
 void buildPlanPipeline(mlir::OpPassManager &manager, const Config &config,
                        const Plan &plan, const Backends &backends,
                        const ChangeStep &changeStep = nullptr);

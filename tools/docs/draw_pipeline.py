@@ -25,7 +25,8 @@ def read_parts():
         body = re.search(rf"^void {found[2]}\(.*?^}}", source, re.MULTILINE | re.DOTALL)[0]
         passes = [(name, bool(condition)) for condition, name in
                   re.findall(r"(^  if \([^\n]*\)\n +)?manager\.addPass\(\s*create(\w+)\(", body, re.MULTILINE)]
-        parts.append((re.split(r"(?<=[.;:]) |\. ", comment)[0].rstrip(".:;"), passes))
+        if passes:
+            parts.append((re.split(r"(?<=[.;:]) |\. ", comment)[0].rstrip(".:;"), passes))
     return parts
 
 

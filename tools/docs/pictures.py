@@ -16,12 +16,13 @@ FOLDER = ROOT / "docs/pictures"
 
 
 def plan_memory(programs, config):
-    """The planned module of a config. The memory plan is made anew from the module before code generation: scratch of
-    kernels depends on the processor, and the picture must not."""
+    """The planned module of a config. The memory plan is made anew from the module before kernels are planned: their
+    scratch depends on the processor, and the picture must not."""
     with tempfile.TemporaryDirectory(prefix="kiln-pictures-") as folder:
         subprocess.run([programs / "kiln", "compile", config, "-o", f"{folder}/model.kiln", "--dump-phases-to", folder],
                        check=True, stdout=subprocess.DEVNULL)
-        return subprocess.run([programs / "kiln-opt", f"{folder}/3-exec.mlir", "-kiln-plan-memory"], check=True,
+        lowered, = Path(folder).glob("*-lower-to-exec.mlir")
+        return subprocess.run([programs / "kiln-opt", lowered, "-kiln-plan-memory"], check=True,
                               capture_output=True, text=True).stdout
 
 
