@@ -109,6 +109,24 @@ static Status checkMemory(ModuleOp module, const Config &config,
                                   suggestLess(config, plan));
 }
 
+// Dry devices run no code: their artifact says what it was planned for.
+static LogicalResult generateCode(ModuleOp module, const Config &config,
+                                  const CompileOptions &options,
+                                  const Backends &backends, ProgramCode &code) {
+  if (config.devices.kind == DeviceKind::Dry) {
+    for (const Backend *backend : backends.getAll())
+      code.targets.push_back(
+          {backend->getName().str(), backend->getTarget(), {}});
+    return success();
+  }
+  std::optional<KernelCache> cache;
+  if (!options.cacheFolder.empty())
+    cache.emplace(options.cacheFolder);
+  PassManager generate(module.getContext());
+  buildCodePipeline(generate, backends, cache ? &*cache : nullptr, code);
+  return generate.run(module);
+}
+
 static Status compileVerified(ModuleOp module, const Config &config,
                               const CompileOptions &options,
                               const std::string &outputPath,
@@ -137,13 +155,8 @@ static Status compileVerified(ModuleOp module, const Config &config,
     if (Status fits = checkMemory(image, config, plan); !fits.ok())
       return fits;
   options.enter("kernels");
-  std::optional<KernelCache> cache;
-  if (!options.cacheFolder.empty())
-    cache.emplace(options.cacheFolder);
   ProgramCode code;
-  PassManager generate(module.getContext());
-  buildCodePipeline(generate, *backends, cache ? &*cache : nullptr, code);
-  if (failed(generate.run(module)))
+  if (failed(generateCode(module, config, options, *backends, code)))
     return text.fail(Code::internal, "error: kernels could not be generated");
   options.enter("artifact");
   Status written =

@@ -84,7 +84,7 @@ void buildStepPipeline(OpPassManager &manager, const Config &config,
   if (changeStep)
     manager.addPass(std::make_unique<ChangeStepPass>(changeStep));
   SplitImagesOptions split;
-  split.shares = plan.shares(config);
+  split.shares = llvm::to_vector(plan.shares(config));
   manager.addPass(createSplitImages(split));
 }
 

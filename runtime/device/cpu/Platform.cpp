@@ -24,6 +24,14 @@ static Status checkTarget(const Artifact &artifact,
 Expected<std::unique_ptr<kiln::Platform>>
 Platform::open(const PlatformOptions &options) {
   const Artifact &artifact = options.artifact;
+  // Plans are made for many more; each device here has threads of its own.
+  constexpr uint32_t mostDevices = 1024;
+  if (options.deviceCount > mostDevices)
+    return Status(Code::usage,
+                  artifact.origin() + ": has " +
+                      std::to_string(options.deviceCount) +
+                      " devices for each process, wanted at most " +
+                      std::to_string(mostDevices));
   const artifact::Target *target = artifact.findTarget("cpu");
   if (!target || target->sections()->size() != 1)
     return Status(Code::inputRejected,
