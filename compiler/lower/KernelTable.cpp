@@ -26,13 +26,13 @@ static std::string describe(Block &body) {
                     : "fused_" + telling.str() + "_" + std::to_string(count);
 }
 
-// Identity is the text of the body: ops, shapes and attributes, with values
-// numbered from zero.
-exec::KernelOp KernelTable::get(KernelOp kernel) {
+// Identity is the text: facts about operands, and of the body ops, shapes and
+// attributes, with values numbered from zero.
+exec::KernelOp KernelTable::get(KernelOp kernel, const OperandFacts &facts) {
   OpBuilder builder = OpBuilder::atBlockEnd(module.getBody());
-  auto copy =
-      exec::KernelOp::create(builder, UnknownLoc::get(module.getContext()),
-                             "kernel", 0, nullptr, nullptr);
+  auto copy = exec::KernelOp::create(
+      builder, UnknownLoc::get(module.getContext()), "kernel", 0,
+      facts.alignments, facts.overlaps, nullptr, nullptr);
   IRMapping mapping;
   kernel.getBody().cloneInto(&copy.getBody(), mapping);
   copy.walk(

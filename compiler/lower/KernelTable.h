@@ -7,11 +7,17 @@
 
 namespace kiln {
 
-/// Kernels of the module by their text.
+/// What all launches promise about their operands: see exec.kernel.
+struct OperandFacts {
+  llvm::SmallVector<int64_t> alignments, overlaps;
+};
+
+/// Kernels of the module by their text, which includes the facts that their
+/// code may rely on.
 class KernelTable {
 public:
   explicit KernelTable(mlir::ModuleOp module) : module(module) {}
-  exec::KernelOp get(KernelOp kernel);
+  exec::KernelOp get(KernelOp kernel, const OperandFacts &facts);
 
 private:
   mlir::ModuleOp module;

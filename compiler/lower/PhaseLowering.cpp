@@ -3,6 +3,8 @@
 #include "compiler/fuse/InPlace.h"
 #include "dialects/kiln/Composer.h"
 
+#include <numeric>
+
 using namespace mlir;
 
 namespace kiln {
@@ -130,16 +132,27 @@ static int64_t countBytes(KernelOp kernel) {
   return bytes;
 }
 
+// Buffers are aligned; offsets and strides may be multiples of less.
+static int64_t getAlignment(const Place &place) {
+  return std::gcd(std::gcd(place.offset, place.stride),
+                  exec::BufferOp::kAlignment);
+}
+
+static OperandFacts findFacts(ArrayRef<Place> operands,
+                              ArrayRef<SmallVector<unsigned>> overwritable) {
+  OperandFacts facts;
+  for (const Place &place : operands)
+    facts.alignments.push_back(getAlignment(place));
+  for (auto [output, inputs] : llvm::enumerate(overwritable))
+    for (unsigned input : inputs)
+      facts.overlaps.append({int64_t(input), int64_t(output)});
+  return facts;
+}
+
 LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
   SmallVector<SmallVector<unsigned>> overwritable =
       getOverwritableInputs(kernel.getBody().front());
-  SmallVector<Attribute> names;
-  SmallVector<int64_t> offsets, strides;
-  auto pass = [&](Place place) {
-    names.push_back(FlatSymbolRefAttr::get(place.buffer));
-    offsets.push_back(place.offset);
-    strides.push_back(place.stride);
-  };
+  SmallVector<Place> operands;
   llvm::SmallBitVector taken(kernel.getNumOperands());
   // A kernel runs where its operands lie.
   unsigned hostOperands = 0;
@@ -147,7 +160,7 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
     Place place = places.lookup(root(operand));
     hostOperands += place.buffer.getHost();
     beforeRead(place);
-    pass(place);
+    operands.push_back(place);
   }
   if (hostOperands != 0 && hostOperands != kernel.getNumOperands())
     return kernel.emitOpError("reads ")
@@ -158,11 +171,18 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
     Place place = placeResult(kernel, index, overwritable, taken, hostOperands);
     beforeWrite(place);
     places[kernel.getResult(index)] = place;
-    pass(place);
+    operands.push_back(place);
+  }
+  SmallVector<Attribute> names;
+  SmallVector<int64_t> offsets, strides;
+  for (const Place &place : operands) {
+    names.push_back(FlatSymbolRefAttr::get(place.buffer));
+    offsets.push_back(place.offset);
+    strides.push_back(place.stride);
   }
   int64_t flops = 0;
   kernel.walk([&](Costed op) { flops += op.getFlops(); });
-  exec::KernelOp code = kernels.get(kernel);
+  exec::KernelOp code = kernels.get(kernel, findFacts(operands, overwritable));
   exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(),
                          commands.getArrayAttr(names), offsets, strides,
                          kernel.getNumOperands(), code.getSymName(), flops,

@@ -34,8 +34,10 @@ def Exec_BufferOp : Exec_Op<"buffer", [Symbol]> {
     $sym_name $kind `bytes` $bytes (`always_live` $always_live^)? (`host` $host^)? (`offset` $offset^)? attr-dict
   }];
   let extraClassDeclaration = [{
-    /// What the arena gives it: each buffer begins in a cache line of its own.
-    int64_t getReservedBytes() { return ::llvm::alignTo(getBytes(), 64); }
+    /// Every buffer begins in a cache line of its own.
+    static constexpr int64_t kAlignment = 64;
+    /// What the arena gives it.
+    int64_t getReservedBytes() { return ::llvm::alignTo(getBytes(), kAlignment); }
   }];
 }
 
@@ -45,11 +47,17 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
     The arguments of the block are the inputs, what its yield returns are the outputs; a launch passes their places in that
     order, scratch last. `stages` and `items` are what the
     backend made of it: the functions to call and how many work items each has.
+
+    Code may rely on two facts about the operands (inputs, then outputs), which are part of the kernel's identity:
+    operand i lies at a multiple of `alignments[i]` bytes in every launch and repetition, and no output shares memory
+    with another operand, except that output `overlaps[2j + 1]` lies exactly over input `overlaps[2j]`.
   }];
-  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$scratch_bytes,
-                   OptionalAttr<StrArrayAttr>:$stages, OptionalAttr<DenseI64ArrayAttr>:$items);
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$scratch_bytes, DenseI64ArrayAttr:$alignments,
+                   DenseI64ArrayAttr:$overlaps, OptionalAttr<StrArrayAttr>:$stages,
+                   OptionalAttr<DenseI64ArrayAttr>:$items);
   let regions = (region SizedRegion<1>:$body);
-  let assemblyFormat = "$sym_name $body attr-dict";
+  let assemblyFormat = "$sym_name `alignments` $alignments `overlaps` $overlaps $body attr-dict";
+  let hasVerifier = 1;
 }
 
 def Exec_ProgramOp : Exec_Op<"program", [Symbol, SingleBlock, NoTerminator]> {
