@@ -148,7 +148,7 @@ static Status compileVerified(ModuleOp module, const Config &config,
   options.enter("memory plan");
   for (ModuleOp image : modules) {
     PassManager memory(module.getContext());
-    buildMemoryPipeline(memory);
+    buildMemoryPipeline(memory, options.hasRedZones);
     if (failed(memory.run(image)))
       return text.fail(Code::internal, "error: memory could not be planned");
     if (Status fits = checkMemory(image, config); !fits.ok())

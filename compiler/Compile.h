@@ -2,6 +2,7 @@
 #ifndef KILN_COMPILER_COMPILE_H
 #define KILN_COMPILER_COMPILE_H
 
+#include "compiler/config/CacheKey.h"
 #include "compiler/config/Config.h"
 #include "runtime/Status.h"
 
@@ -15,6 +16,8 @@ namespace kiln {
 struct CompileOptions {
   /// Generate the unoptimised program that tests compare with.
   bool isReference = false;
+  /// Plan memory with red zones between buffers, which the runtime checks.
+  bool hasRedZones = wantsRedZones();
   /// Existing folder for the IR after each stage; empty for none.
   std::string dumpFolder;
   /// Sees the step of a device before it becomes an image; for tests that show

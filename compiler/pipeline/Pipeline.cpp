@@ -97,8 +97,10 @@ void buildImagePipeline(OpPassManager &manager, const Config &config,
   manager.addPass(createLowerToExec());
 }
 
-void buildMemoryPipeline(OpPassManager &manager) {
-  manager.addPass(createPlanMemory());
+void buildMemoryPipeline(OpPassManager &manager, bool hasRedZones) {
+  PlanMemoryOptions options;
+  options.redZones = hasRedZones;
+  manager.addPass(createPlanMemory(options));
 }
 
 void registerDialects(DialectRegistry &registry) {

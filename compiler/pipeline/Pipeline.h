@@ -20,7 +20,7 @@ void buildImagePipeline(mlir::OpPassManager &manager, const Config &config,
 
 /// Gives buffers their places. After code generation, which knows how much
 /// scratch a kernel needs.
-void buildMemoryPipeline(mlir::OpPassManager &manager);
+void buildMemoryPipeline(mlir::OpPassManager &manager, bool hasRedZones);
 
 /// Dialects that a module may contain in any stage.
 void registerDialects(mlir::DialectRegistry &registry);

@@ -5,7 +5,7 @@
 // that no two that live at the same time overlap. Several orders of placing are
 // tried and the smallest arena is kept; ties go to the first, so that the plan
 // is always the same. The host's memory is planned likewise, behind the
-// device's.
+// device's. For tests, buffers can lie apart with red zones between them.
 #include "compiler/pipeline/Passes.h"
 
 using namespace mlir;
@@ -29,6 +29,7 @@ struct Lifetime {
 };
 
 struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
+  using PlanMemoryBase::PlanMemoryBase;
   void runOnOperation() override;
 };
 
@@ -188,18 +189,48 @@ static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t begin) {
   return plan;
 }
 
+// Every buffer for itself, with a red zone before and behind it, which begins
+// at its last byte: padding belongs to nobody.
+static MemoryPlan planRedZones(ModuleOp module, bool isHost, int64_t begin,
+                               SmallVectorImpl<int64_t> &zones) {
+  constexpr int64_t kZone = 1024;
+  int64_t end = begin, next = begin;
+  auto addZone = [&] {
+    next = llvm::alignTo(end, exec::BufferOp::kAlignment) + kZone;
+    zones.append({end, next - end});
+  };
+  for (auto buffer : module.getOps<exec::BufferOp>()) {
+    if (buffer.getHost() != isHost)
+      continue;
+    if (end == begin)
+      addZone();
+    buffer.setOffset(next);
+    end = next + buffer.getBytes();
+    addZone();
+  }
+  return {next - begin, {next - begin, 0}};
+}
+
 void PlanMemoryPass::runOnOperation() {
   ModuleOp module = getOperation();
+  SmallVector<int64_t> zones;
+  auto plan = [&](bool isHost, int64_t begin) {
+    return redZones ? planRedZones(module, isHost, begin, zones)
+                    : planMemory(module, isHost, begin);
+  };
   auto set = [&](StringRef name, int64_t bytes) {
     module->setAttr(name, Builder(module).getI64IntegerAttr(bytes));
   };
-  MemoryPlan device = planMemory(module, /*isHost=*/false, 0);
+  MemoryPlan device = plan(/*isHost=*/false, 0);
   set("exec.arena_bytes", device.bytes);
   set("exec.live_bytes", device.peak.bytes);
   if (device.peak.gathered)
     set("exec.gathered_bytes", device.peak.gathered);
-  if (int64_t host = planMemory(module, /*isHost=*/true, device.bytes).bytes)
+  if (int64_t host = plan(/*isHost=*/true, device.bytes).bytes)
     set("exec.host_bytes", host);
+  if (!zones.empty())
+    module->setAttr("exec.red_zones",
+                    Builder(module).getDenseI64ArrayAttr(zones));
 }
 
 } // namespace kiln

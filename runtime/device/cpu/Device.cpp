@@ -62,9 +62,18 @@ Status Device::reserve(const Groups &groups,
                   artifact_.origin() + ": " + arena.status().message());
   auto communicator = std::make_unique<Communicator>(options_.number, settings,
                                                      addTrack("communication"));
-  Site site{artifact_,           library_,           groups,
-            *communicator,       arena->base(),      options_.number,
-            options_.isProfiled, addTrack("compute")};
+  std::unique_ptr<RedZones> redZones;
+  if (image_.red_zones())
+    redZones = std::make_unique<RedZones>(image_, arena->base());
+  Site site{artifact_,
+            library_,
+            groups,
+            *communicator,
+            arena->base(),
+            options_.number,
+            options_.isProfiled,
+            addTrack("compute"),
+            redZones.get()};
   std::vector<Executor> executors;
   for (const artifact::Program *program : *image_.programs()) {
     Expected<Executor> executor = Executor::create(*program, site);
@@ -75,6 +84,7 @@ Status Device::reserve(const Groups &groups,
   if (Status status = communicator->startThread(); !status.ok())
     return status;
   arena_.emplace(std::move(*arena));
+  redZones_ = std::move(redZones);
   communicator_ = std::move(communicator);
   executors_ = std::move(executors);
   writeCoordinates();
