@@ -89,8 +89,12 @@ SmallVector<int64_t> getLoopSizes(Structured op) {
 
 static int64_t countPoints(Structured op) {
   int64_t points = 1;
-  for (int64_t size : getLoopSizes(op))
+  for (int64_t size : getLoopSizes(op)) {
+    if (ShapedType::isDynamic(size))
+      llvm::report_fatal_error(
+          "the work of an op is asked for while its batch has no size yet");
     points *= size;
+  }
   return points;
 }
 

@@ -52,6 +52,8 @@ std::string EmbeddingOp::getFactors() {
 }
 
 LogicalResult EmbeddingGradOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
                     cast<RankedTensorType>(getGrad().getType()),
                     cast<RankedTensorType>(getType()));
