@@ -141,7 +141,8 @@ static Status compileVerified(ModuleOp module, const Config &config,
   options.enter("passes");
   Plan plan = resolvePlan(config);
   PassManager passes(module.getContext());
-  buildPlanPipeline(passes, config, plan, *backends, options.changeStep);
+  buildPlanPipeline(passes, config, plan, *backends,
+                    {options.changeStep, options.hasRedZones});
   if (!options.dumpFolder.empty()) {
     dumpModel(module, options.dumpFolder);
     dumpAfterPasses(passes, options.dumpFolder);

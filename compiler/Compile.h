@@ -2,6 +2,7 @@
 #ifndef KILN_COMPILER_COMPILE_H
 #define KILN_COMPILER_COMPILE_H
 
+#include "compiler/config/CacheKey.h"
 #include "compiler/config/Config.h"
 #include "compiler/pipeline/Pipeline.h"
 #include "runtime/Status.h"
@@ -16,6 +17,8 @@ namespace kiln {
 struct CompileOptions {
   /// Generate the unoptimised program that tests compare with.
   bool isReference = false;
+  /// Plan memory with red zones between buffers, which the runtime checks.
+  bool hasRedZones = wantsRedZones();
   /// Existing folder for the IR after each pass; empty for none.
   std::string dumpFolder;
   /// Folder of the cache that kernels are looked up in; empty for none.

@@ -340,6 +340,9 @@ void ImageWriter::addMemory() {
     return module->hasAttr(name) ? getInteger(name) : 0;
   };
   image->host_bytes = getOptional("exec.host_bytes");
+  if (auto zones = module->getAttrOfType<DenseI64ArrayAttr>("exec.red_zones"))
+    for (int64_t i = 0; i < zones.size(); i += 2)
+      image->red_zones.push_back(artifact::RedZone(zones[i], zones[i + 1]));
   uint64_t gathered = getOptional("exec.gathered_bytes");
   auto addKinds = [&](bool isHost, uint64_t shared, StringRef suffix,
                       StringRef sharedName) {

@@ -3,10 +3,13 @@
 
 #include "runtime/artifact/Sha256.h"
 
+#include <cstdlib>
 #include <fstream>
 #include <unistd.h>
 
 namespace kiln {
+
+bool wantsRedZones() { return std::getenv("KILN_RED_ZONES") != nullptr; }
 
 std::string hostProcessor() {
   std::ifstream file("/proc/cpuinfo");
@@ -64,7 +67,8 @@ std::optional<std::string> compileKey(const Config &config,
   // same text. The config's text holds the number of threads.
   std::string parts = sha256(*compiler) + sha256(config.print()) +
                       sha256(*model) + sha256(describeTarget()) +
-                      (inputs.isReference ? "reference" : "optimised");
+                      (inputs.isReference ? "reference" : "optimised") +
+                      (inputs.hasRedZones ? " with red zones" : "");
   return "kiln_" + sha256(parts);
 }
 

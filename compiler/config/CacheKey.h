@@ -8,10 +8,15 @@
 
 namespace kiln {
 
+/// Whether KILN_RED_ZONES is set: tests find writes outside of buffers that
+/// way.
+bool wantsRedZones();
+
 /// All that the bytes of an artifact depend on.
 struct CompileInputs {
   std::string compilerLibrary; // path of libKilnCompiler.so
   bool isReference = false;
+  bool hasRedZones = wantsRedZones();
 };
 
 /// Name and features of the processor as /proc/cpuinfo has them: code is

@@ -139,6 +139,7 @@ private:
   bool joinReaders(Operation *op);
   bool joinSiblings(Value value);
   bool canCopy(Operation *op, Group *reader);
+  bool canLose(Group *group, Operation *op);
   void copyTo(Group *reader, Operation *op);
   bool tryJoin(Group *writer, Group *reader);
   bool canJoin(Group *writer, Group *reader);
@@ -406,6 +407,19 @@ void Grouping::copyTo(Group *reader, Operation *op) {
   });
 }
 
+// Whether the others can still share loops without `op`, if nothing of the
+// group reads it: it may be what relates them.
+bool Grouping::canLose(Group *group, Operation *op) {
+  if (group->ops.size() == 1 ||
+      llvm::any_of(op->getUsers(), [&](Operation *user) {
+        return groupOf.lookup(user) == group;
+      }))
+    return true;
+  SmallVector<Operation *> others(group->ops);
+  llvm::erase(others, op);
+  return KernelDomain::analyse(others).has_value();
+}
+
 // From the last op to the first: the copy of one op may be what reads the next.
 void Grouping::copyToReaders() {
   SmallVector<Operation *> ops;
@@ -423,6 +437,8 @@ void Grouping::copyToReaders() {
         readers, [&](Group *reader) { return !canCopy(op, reader); });
     if (isStored)
       continue; // Then it may as well be read.
+    if (!canLose(writer, op))
+      continue;
     for (Group *reader : readers)
       copyTo(reader, op);
     if (op->use_empty()) {

@@ -178,10 +178,27 @@ bool KernelDomain::isValidSplit(unsigned candidate,
       continue;
     SmallVector<unsigned> lost =
         getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
-    if (lost.empty())
+    // Otherwise several rows would reduce the same elements.
+    if (lost.empty() || !differsByRow(op->getOperand(0), candidate))
       return false;
   }
   return findGroupDims(candidate, ops).has_value();
+}
+
+bool KernelDomain::differsByRow(Value value, unsigned candidate) const {
+  ArrayRef<unsigned> list = getDims(value);
+  for (unsigned dim = 0; dim < candidate; ++dim)
+    if (sizes[dim] != 1 && !llvm::is_contained(list, dim))
+      return false;
+  return true;
+}
+
+bool KernelDomain::losesRows(Operation *op, unsigned candidate) const {
+  if (!isReduction(op))
+    return false;
+  SmallVector<unsigned> lost =
+      getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
+  return llvm::any_of(lost, [&](unsigned dim) { return dim < candidate; });
 }
 
 // How many leading dimensions the reductions over rows keep: all of them the
@@ -207,25 +224,53 @@ KernelDomain::findGroupDims(unsigned candidate,
   return kept.value_or(0);
 }
 
-// A result that needs all rows cannot be used before they are done. Partial
-// results of all such reductions share one scratch buffer, so they have one
-// type.
+// A result that needs all rows cannot be used before they are done. Beside a
+// row that is done by chunks, reductions over the one row would be of another
+// kind.
 bool KernelDomain::hasOuterConflict(ArrayRef<Operation *> ops) const {
   llvm::SmallPtrSet<Operation *, 32> members(ops.begin(), ops.end());
-  Type element;
+  bool isLong = findLongRow(ops);
   for (Operation *op : ops) {
     if (!isOuterReduction(op))
+      continue;
+    if (isLong)
+      return true;
+    for (Operation *user : op->getResult(0).getUsers())
+      if (members.contains(user))
+        return true;
+  }
+  return hasPartialsOfTwoTypes(ops);
+}
+
+// Partial results share one scratch buffer, so they have one type.
+bool KernelDomain::hasPartialsOfTwoTypes(ArrayRef<Operation *> ops) const {
+  bool isLong = findLongRow(ops);
+  Type element;
+  for (Operation *op : ops) {
+    if (!isOuterReduction(op) && !(isLong && isRowReduction(op)))
       continue;
     Type found =
         cast<RankedTensorType>(op->getResult(0).getType()).getElementType();
     if (element && element != found)
       return true;
     element = found;
-    for (Operation *user : op->getResult(0).getUsers())
-      if (members.contains(user))
-        return true;
   }
   return false;
+}
+
+// Shorter rows are reduced sooner than workers meet.
+constexpr int64_t kColumnsPerChunk = 16384, kMostChunks = 256;
+
+bool KernelDomain::findLongRow(ArrayRef<Operation *> ops) const {
+  return getRows() == 1 && getColumns() >= 2 * kColumnsPerChunk &&
+         llvm::any_of(ops, [&](Operation *op) { return isRowReduction(op); });
+}
+
+int64_t KernelDomain::getColumnsPerChunk() const {
+  constexpr int64_t kVectors = 1024;
+  return std::max<int64_t>(
+      kColumnsPerChunk,
+      llvm::alignTo(llvm::divideCeil(getColumns(), kMostChunks), kVectors));
 }
 
 // The longest row that every value agrees with; but where something is summed
@@ -259,6 +304,7 @@ bool KernelDomain::chooseSplit(ArrayRef<Operation *> ops) {
     return false;
   split = *best;
   groupDims = *findGroupDims(split, ops);
+  hasLongRow = findLongRow(ops);
   return true;
 }
 
@@ -293,11 +339,7 @@ bool KernelDomain::isRowReduction(Operation *op) const {
 }
 
 bool KernelDomain::isOuterReduction(Operation *op) const {
-  if (!isReduction(op))
-    return false;
-  SmallVector<unsigned> lost =
-      getLostDims(getDims(op->getOperand(0)), getDims(op->getResult(0)));
-  return llvm::any_of(lost, [&](unsigned dim) { return dim < split; });
+  return losesRows(op, split);
 }
 
 void KernelDomain::assignPasses(ArrayRef<Operation *> ops) {

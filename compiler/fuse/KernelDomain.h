@@ -17,6 +17,9 @@ namespace kiln {
 /// a later pass over the row. A reduction over rows leaves the kernel: it
 /// is complete only when every row has been seen. It may keep leading
 /// dimensions; rows that differ in the others only then make a *group*.
+/// Operands of reductions have every dimension that numbers rows, so that each
+/// element is reduced once. Other values may lack some; rows that differ only
+/// in those then compute the same.
 class KernelDomain {
 public:
   /// Empty if the ops cannot share one nest of loops.
@@ -30,6 +33,14 @@ public:
   int64_t getGroups() const;
   int64_t getColumns() const;
 
+  /// Whether the only row is reduced and so long that workers share it: each
+  /// pass is done by chunks of columns before the next one begins, and what it
+  /// reduces is combined in the order of the chunks. Follows from the shape
+  /// alone, because it is an order of summation.
+  bool isLongRow() const { return hasLongRow; }
+  /// Columns of a chunk, a multiple of every width of vectors.
+  int64_t getColumnsPerChunk() const;
+
   /// Loop dimensions of `value`, in order. Only values of the kernel that are
   /// not tables.
   llvm::ArrayRef<unsigned> getDims(mlir::Value value) const {
@@ -37,6 +48,10 @@ public:
   }
   bool contains(mlir::Value value) const { return dims.contains(value); }
   bool isPoint(mlir::Value value) const;
+  /// Whether each row has elements of its own of `value`.
+  bool differsByRow(mlir::Value value) const {
+    return differsByRow(value, split);
+  }
   bool isRowReduction(mlir::Operation *op) const;
   bool isOuterReduction(mlir::Operation *op) const;
 
@@ -53,11 +68,16 @@ private:
   std::optional<unsigned>
   findGroupDims(unsigned candidate,
                 llvm::ArrayRef<mlir::Operation *> ops) const;
+  bool differsByRow(mlir::Value value, unsigned candidate) const;
+  bool losesRows(mlir::Operation *op, unsigned candidate) const;
   bool hasOuterConflict(llvm::ArrayRef<mlir::Operation *> ops) const;
+  bool findLongRow(llvm::ArrayRef<mlir::Operation *> ops) const;
+  bool hasPartialsOfTwoTypes(llvm::ArrayRef<mlir::Operation *> ops) const;
   void assignPasses(llvm::ArrayRef<mlir::Operation *> ops);
 
   llvm::SmallVector<int64_t> sizes;
   unsigned split = 0;
+  bool hasLongRow = false;
   unsigned groupDims = 0; ///< The first dimensions, which number the groups.
   llvm::DenseMap<mlir::Value, llvm::SmallVector<unsigned>> dims;
   llvm::DenseMap<mlir::Value, unsigned> passes;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/lower/PhaseLowering.h"
-#include "compiler/fuse/InPlace.h"
 #include "dialects/kiln/Composer.h"
+
+#include <numeric>
 
 using namespace mlir;
 
@@ -112,34 +113,27 @@ Place PhaseLowering::placeResult(KernelOp kernel, unsigned index,
   return addPlace(getByteSize(result.getType()), isOnHost);
 }
 
-static int64_t sumBytes(TypeRange types) {
-  int64_t bytes = 0;
-  for (Type type : types)
-    bytes += getByteSize(type);
-  return bytes;
+// Buffers are aligned; offsets and strides may be multiples of less.
+static int64_t getAlignment(const Place &place) {
+  return std::gcd(std::gcd(place.offset, place.stride),
+                  exec::kLeastAlignment);
 }
 
-// Bytes that a kernel must move at least: of a table only the rows that are
-// looked up.
-static int64_t countBytes(KernelOp kernel) {
-  int64_t bytes =
-      sumBytes(kernel.getOperandTypes()) + sumBytes(kernel.getResultTypes());
-  kernel.walk([&](EmbeddingOp op) {
-    bytes += getByteSize(op.getType()) - getByteSize(op.getTable().getType());
-  });
-  return bytes;
+static OperandFacts findFacts(ArrayRef<Place> operands, bool isOnHost,
+                              ArrayRef<SmallVector<unsigned>> overwritable) {
+  OperandFacts facts;
+  facts.isOnHost = isOnHost;
+  for (const Place &place : operands)
+    facts.alignments.push_back(getAlignment(place));
+  for (auto [output, inputs] : llvm::enumerate(overwritable))
+    for (unsigned input : inputs)
+      facts.overlaps.append({int64_t(input), int64_t(output)});
+  return facts;
 }
 
 LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
-  SmallVector<SmallVector<unsigned>> overwritable =
-      getOverwritableInputs(kernel.getBody().front());
-  SmallVector<Attribute> names;
-  SmallVector<int64_t> offsets, strides;
-  auto pass = [&](Place place) {
-    names.push_back(FlatSymbolRefAttr::get(place.buffer));
-    offsets.push_back(place.offset);
-    strides.push_back(place.stride);
-  };
+  KernelTable::Body &body = kernels.find(kernel);
+  SmallVector<Place> operands;
   llvm::SmallBitVector taken(kernel.getNumOperands());
   // A kernel runs where its operands lie.
   unsigned hostOperands = 0;
@@ -147,7 +141,7 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
     Place place = places.lookup(root(operand));
     hostOperands += place.buffer.getHost();
     beforeRead(place);
-    pass(place);
+    operands.push_back(place);
   }
   if (hostOperands != 0 && hostOperands != kernel.getNumOperands())
     return kernel.emitOpError("reads ")
@@ -155,18 +149,24 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
            << kernel.getNumOperands() - hostOperands
            << " in the device's; wanted all in one";
   for (unsigned index = 0; index < kernel.getNumResults(); ++index) {
-    Place place = placeResult(kernel, index, overwritable, taken, hostOperands);
+    Place place = placeResult(kernel, index, body.overwritable, taken, hostOperands);
     beforeWrite(place);
     places[kernel.getResult(index)] = place;
-    pass(place);
+    operands.push_back(place);
   }
-  int64_t flops = 0;
-  kernel.walk([&](Costed op) { flops += op.getFlops(); });
-  exec::KernelOp code = kernels.get(kernel, hostOperands != 0);
+  SmallVector<Attribute> names;
+  SmallVector<int64_t> offsets, strides;
+  for (const Place &place : operands) {
+    names.push_back(FlatSymbolRefAttr::get(place.buffer));
+    offsets.push_back(place.offset);
+    strides.push_back(place.stride);
+  }
+  exec::KernelOp code = kernels.get(
+      body, findFacts(operands, hostOperands != 0, body.overwritable));
   exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(),
                          commands.getArrayAttr(names), offsets, strides,
-                         kernel.getNumOperands(), code.getSymName(), flops,
-                         countBytes(kernel));
+                         kernel.getNumOperands(), code.getSymName(), body.flops,
+                         body.bytes);
   return success();
 }
 

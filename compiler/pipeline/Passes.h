@@ -19,8 +19,8 @@ std::unique_ptr<mlir::Pass>
 createFuseKernels(const Backends *backends = nullptr);
 std::unique_ptr<mlir::Pass>
 createPlanKernels(const Backends *backends = nullptr);
-std::unique_ptr<mlir::Pass>
-createPlanMemory(const Backends *backends = nullptr);
+std::unique_ptr<mlir::Pass> createPlanMemory(const Backends *backends = nullptr,
+                                             bool hasRedZones = false);
 /// `store` and `code` may be null.
 std::unique_ptr<mlir::Pass>
 createGenerateCode(const Backends *backends = nullptr,

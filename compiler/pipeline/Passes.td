@@ -151,6 +151,8 @@ def PlanMemory : Pass<"kiln-plan-memory", "mlir::ModuleOp"> {
   let summary = "Give every buffer its place in the arena";
   let constructor = "kiln::createPlanMemory()";
   let dependentDialects = ["::kiln::exec::ExecDialect"];
+  let options = [Option<"redZones", "red-zones", "bool", "false",
+                        "no two buffers share bytes, and red zones lie between them, which the runtime checks">];
 }
 
 #endif // KILN_COMPILER_PIPELINE_PASSES_TD

@@ -60,7 +60,7 @@ struct ChangeStepPass : PassWrapper<ChangeStepPass, OperationPass<ModuleOp>> {
 } // namespace
 
 void buildStepPipeline(OpPassManager &manager, const Config &config,
-                       const Plan &plan, const ChangeStep &changeStep) {
+                       const Plan &plan, const PipelineTests &tests) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
   if (config.training.precision == Precision::BF16)
     manager.addPass(createRoundActivations());
@@ -81,15 +81,16 @@ void buildStepPipeline(OpPassManager &manager, const Config &config,
   manager.addPass(createMergeCollectives());
   if (plan.offload == Offload::Optimizer)
     manager.addPass(createOffloadOptimizer());
-  if (changeStep)
-    manager.addPass(std::make_unique<ChangeStepPass>(changeStep));
+  if (tests.changeStep)
+    manager.addPass(std::make_unique<ChangeStepPass>(tests.changeStep));
   SplitImagesOptions split;
   split.shares = llvm::to_vector(plan.shares(config));
   manager.addPass(createSplitImages(split));
 }
 
 void buildImagePipeline(OpPassManager &manager, const Config &config,
-                        const Plan &plan, const Backends &backends) {
+                        const Plan &plan, const Backends &backends,
+                        const PipelineTests &tests) {
   // The batch has a size from here on.
   manager.addPass(createScheduleStep(getScheduleOptions(config, plan)));
   manager.addPass(createDecomposeComposites(&backends));
@@ -99,14 +100,14 @@ void buildImagePipeline(OpPassManager &manager, const Config &config,
   manager.addPass(createFuseKernels(&backends));
   manager.addPass(createLowerToExec());
   manager.addPass(createPlanKernels(&backends));
-  manager.addPass(createPlanMemory(&backends));
+  manager.addPass(createPlanMemory(&backends, tests.hasRedZones));
 }
 
 void buildPlanPipeline(OpPassManager &manager, const Config &config,
                        const Plan &plan, const Backends &backends,
-                       const ChangeStep &changeStep) {
-  buildStepPipeline(manager, config, plan, changeStep);
-  buildImagePipeline(manager.nest<ModuleOp>(), config, plan, backends);
+                       const PipelineTests &tests) {
+  buildStepPipeline(manager, config, plan, tests);
+  buildImagePipeline(manager.nest<ModuleOp>(), config, plan, backends, tests);
 }
 
 void buildCodePipeline(OpPassManager &manager, const Backends &backends,

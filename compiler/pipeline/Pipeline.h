@@ -11,25 +11,31 @@
 
 namespace kiln {
 
-/// Sees the step of one device before it becomes images; for tests that show
-/// that a wrong plan is noticed.
+/// Sees the step of one device before it becomes images.
 using ChangeStep = std::function<void(mlir::ModuleOp)>;
+
+/// What tests change: a wrong step must be noticed, and so must a kernel that
+/// writes past its buffers.
+struct PipelineTests {
+  ChangeStep changeStep;
+  bool hasRedZones = false;
+};
 
 /// From a model's loss to the step of one device on a symbolic batch, as an
 /// image for each share of the batch.
 void buildStepPipeline(mlir::OpPassManager &manager, const Config &config,
-                       const Plan &plan,
-                       const ChangeStep &changeStep = nullptr);
+                       const Plan &plan, const PipelineTests &tests = {});
 
 /// From an image to commands on buffers that have their places, of kernels that
 /// are planned and not yet generated.
 void buildImagePipeline(mlir::OpPassManager &manager, const Config &config,
-                        const Plan &plan, const Backends &backends);
+                        const Plan &plan, const Backends &backends,
+                        const PipelineTests &tests = {});
 
 /// Both: all that is to be known of a plan, and no code.
 void buildPlanPipeline(mlir::OpPassManager &manager, const Config &config,
                        const Plan &plan, const Backends &backends,
-                       const ChangeStep &changeStep = nullptr);
+                       const PipelineTests &tests = {});
 
 /// From planned images to their code.
 void buildCodePipeline(mlir::OpPassManager &manager, const Backends &backends,

@@ -5,7 +5,7 @@
 // that no two that live at the same time overlap. Several orders of placing are
 // tried and the smallest arena is kept; ties go to the first, so that the plan
 // is always the same. The host's memory is planned likewise, behind the
-// device's.
+// device's. For tests, buffers can lie apart with red zones between them.
 #include "compiler/pipeline/Passes.h"
 
 using namespace mlir;
@@ -29,7 +29,10 @@ struct Lifetime {
 };
 
 struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
-  explicit PlanMemoryPass(const Backends *backends) : backends(backends) {}
+  PlanMemoryPass(const Backends *backends, bool hasRedZones)
+      : backends(backends) {
+    redZones = hasRedZones;
+  }
 
   void runOnOperation() override;
 
@@ -196,30 +199,64 @@ static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t alignment,
   return plan;
 }
 
+// Every buffer for itself, with a red zone before and behind it, which begins
+// at its last byte: padding belongs to nobody.
+static MemoryPlan planRedZones(ModuleOp module, bool isHost, int64_t alignment,
+                               int64_t begin,
+                               SmallVectorImpl<int64_t> &zones) {
+  constexpr int64_t kZone = 1024;
+  int64_t end = begin, next = begin;
+  auto addZone = [&] {
+    next = llvm::alignTo(end, alignment) + kZone;
+    zones.append({end, next - end});
+  };
+  for (auto buffer : module.getOps<exec::BufferOp>()) {
+    if (buffer.getHost() != isHost)
+      continue;
+    if (end == begin)
+      addZone();
+    buffer.setOffset(next);
+    end = next + buffer.getBytes();
+    addZone();
+  }
+  return {next - begin, {next - begin, 0}};
+}
+
 void PlanMemoryPass::runOnOperation() {
   ModuleOp module = getOperation();
+  const Backends &asked = backends ? *backends : getDefaultBackends();
+  auto getAlignment = [&](exec::MemorySpace space) {
+    return asked.get(space).getBufferAlignment();
+  };
+  SmallVector<int64_t> zones;
+  auto plan = [&](exec::MemorySpace space, int64_t begin) {
+    bool isHost = space == exec::MemorySpace::host;
+    return redZones
+               ? planRedZones(module, isHost, getAlignment(space), begin, zones)
+               : planMemory(module, isHost, getAlignment(space), begin);
+  };
   auto set = [&](StringRef name, int64_t bytes) {
     module->setAttr(name, Builder(module).getI64IntegerAttr(bytes));
   };
-  const Backends &asked = backends ? *backends : getDefaultBackends();
-  int64_t alignment = asked.getDevice().getBufferAlignment(),
-          hostAlignment =
-              asked.get(exec::MemorySpace::host).getBufferAlignment();
-  MemoryPlan device = planMemory(module, /*isHost=*/false, alignment, 0);
+  MemoryPlan device = plan(exec::MemorySpace::device, 0);
   // The host's buffers lie behind the device's.
-  device.bytes = llvm::alignTo(device.bytes, hostAlignment);
+  device.bytes =
+      llvm::alignTo(device.bytes, getAlignment(exec::MemorySpace::host));
   set("exec.arena_bytes", device.bytes);
   set("exec.live_bytes", device.peak.bytes);
   if (device.peak.gathered)
     set("exec.gathered_bytes", device.peak.gathered);
-  MemoryPlan host =
-      planMemory(module, /*isHost=*/true, hostAlignment, device.bytes);
+  MemoryPlan host = plan(exec::MemorySpace::host, device.bytes);
   if (host.bytes)
     set("exec.host_bytes", host.bytes);
+  if (!zones.empty())
+    module->setAttr("exec.red_zones",
+                    Builder(module).getDenseI64ArrayAttr(zones));
 }
 
-std::unique_ptr<Pass> createPlanMemory(const Backends *backends) {
-  return std::make_unique<PlanMemoryPass>(backends);
+std::unique_ptr<Pass> createPlanMemory(const Backends *backends,
+                                       bool hasRedZones) {
+  return std::make_unique<PlanMemoryPass>(backends, hasRedZones);
 }
 
 } // namespace kiln

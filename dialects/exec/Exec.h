@@ -12,6 +12,9 @@
 namespace kiln::exec {
 /// Where a buffer lies, and by that where the kernels run that work on it.
 enum class MemorySpace { device, host };
+
+/// Buffers of every space begin at multiples of this; backends may want more.
+inline constexpr int64_t kLeastAlignment = 64;
 } // namespace kiln::exec
 
 #include "dialects/exec/ExecDialect.h.inc"

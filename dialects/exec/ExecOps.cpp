@@ -19,4 +19,29 @@ void ExecDialect::initialize() {
       >();
 }
 
+LogicalResult KernelOp::verify() {
+  Block &body = getBody().front();
+  int64_t inputs = body.getNumArguments(),
+          outputs = body.back().getNumOperands();
+  if (int64_t(getAlignments().size()) != inputs + outputs)
+    return emitOpError("has alignments of ")
+           << getAlignments().size() << " operands; wanted " << inputs
+           << " inputs and " << outputs << " outputs";
+  for (int64_t alignment : getAlignments())
+    if (!llvm::isPowerOf2_64(alignment))
+      return emitOpError("has an operand aligned to ")
+             << alignment << " bytes; wanted a power of two";
+  ArrayRef<int64_t> pairs = getOverlaps();
+  if (pairs.size() % 2 != 0)
+    return emitOpError("has ")
+           << pairs.size() << " numbers of overlapping operands; wanted pairs";
+  for (; !pairs.empty(); pairs = pairs.drop_front(2))
+    if (pairs[0] < 0 || pairs[0] >= inputs || pairs[1] < 0 ||
+        pairs[1] >= outputs)
+      return emitOpError("has input ")
+             << pairs[0] << " under output " << pairs[1] << ", of " << inputs
+             << " inputs and " << outputs << " outputs";
+  return success();
+}
+
 } // namespace kiln::exec

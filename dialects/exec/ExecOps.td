@@ -47,8 +47,13 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
     order, scratch last. All of them lie in one memory space, the device's or with `host` the host's, which names the
     backend that plans the kernel and generates its code. The rest is the backend's plan: the `family` of kernels that
     serves it, its parameters (`tuning`), the functions to call (`stages`), how many work `items` each has, and bytes of scratch.
+
+    Code may rely on two facts about the operands (inputs, then outputs), which are part of the kernel's identity:
+    operand i lies at a multiple of `alignments[i]` bytes in every launch and repetition, and no output shares memory
+    with another operand, except that output `overlaps[2j + 1]` lies exactly over input `overlaps[2j]`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, UnitAttr:$host, I64Attr:$scratch_bytes,
+                   DenseI64ArrayAttr:$alignments, DenseI64ArrayAttr:$overlaps,
                    OptionalAttr<StrAttr>:$family, OptionalAttr<DictionaryAttr>:$tuning,
                    OptionalAttr<StrArrayAttr>:$stages, OptionalAttr<DenseI64ArrayAttr>:$items);
   let regions = (region SizedRegion<1>:$body);
@@ -57,7 +62,8 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
       return getHost() ? ::kiln::exec::MemorySpace::host : ::kiln::exec::MemorySpace::device;
     }
   }];
-  let assemblyFormat = "$sym_name $body attr-dict";
+  let assemblyFormat = "$sym_name `alignments` $alignments `overlaps` $overlaps $body attr-dict";
+  let hasVerifier = 1;
 }
 
 def Exec_ProgramOp : Exec_Op<"program", [Symbol, SingleBlock, NoTerminator]> {

@@ -49,6 +49,18 @@ inline mlir::Value buildInteger(mlir::OpBuilder &builder, mlir::Location loc,
 // Verifiers
 //===----------------------------------------------------------------------===//
 
+/// Sums are taken in the type of the elements; for bf16 they are not defined.
+inline mlir::LogicalResult verifySummable(mlir::Operation *op) {
+  llvm::SmallVector<mlir::Type> types(op->getOperandTypes());
+  llvm::append_range(types, op->getResultTypes());
+  for (mlir::Type type : types)
+    if (mlir::getElementTypeOrSelf(type).isBF16())
+      return op->emitOpError("sums elements of type ")
+             << mlir::getElementTypeOrSelf(type)
+             << "; wanted f32 or f64, as kiln.convert makes them";
+  return mlir::success();
+}
+
 inline mlir::LogicalResult
 verifySameElements(mlir::Operation *op, mlir::Type first, mlir::Type second) {
   if (mlir::getElementTypeOrSelf(first) != mlir::getElementTypeOrSelf(second))

@@ -30,6 +30,8 @@ static LogicalResult verifyAttention(Operation *op, RankedTensorType packed,
 }
 
 LogicalResult AttentionOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
                          getResult().getType(), getLse().getType(),
                          getLengths());
@@ -109,6 +111,8 @@ std::string AttentionOp::getFactors() {
 }
 
 LogicalResult AttentionGradOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   if (getDpacked().getType() != getPacked().getType() ||
       getGrad().getType() != getResult().getType())
     return emitOpError(

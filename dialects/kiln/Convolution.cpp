@@ -89,18 +89,24 @@ static LogicalResult verifyConvolution(Operation *op, RankedTensorType image,
 }
 
 LogicalResult ConvolutionOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   return verifyConvolution(*this, tensorType(getImage()),
                            tensorType(getFilter()), tensorType(getResult()),
                            getStrides(), getPadding());
 }
 
 LogicalResult ConvolutionGradInputOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   return verifyConvolution(*this, tensorType(getResult()),
                            tensorType(getFilter()), tensorType(getGrad()),
                            getStrides(), getPadding());
 }
 
 LogicalResult ConvolutionGradWeightOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   return verifyConvolution(*this, tensorType(getImage()),
                            tensorType(getResult()), tensorType(getGrad()),
                            getStrides(), getPadding());
@@ -127,6 +133,8 @@ LogicalResult MaxPoolOp::verify() {
 }
 
 LogicalResult MaxPoolGradOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   return verifyPool(*this, tensorType(getImage()), tensorType(getResult()),
                     getWindow(), getStrides(), getPadding());
 }

@@ -69,6 +69,8 @@ Work EmbeddingGradOp::getWork() {
 }
 
 LogicalResult EmbeddingGradOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
                     cast<RankedTensorType>(getGrad().getType()),
                     cast<RankedTensorType>(getType()));

@@ -120,6 +120,8 @@ LogicalResult TransposeOp::verify() {
   return verifyNoNewIndex(*this, getEquation());
 }
 LogicalResult SumOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   if (failed(verifyEquation(*this, getEquation(), 1)))
     return failure();
   return verifyNoNewIndex(*this, getEquation());
@@ -130,6 +132,8 @@ LogicalResult MaxOp::verify() {
   return verifyNoNewIndex(*this, getEquation());
 }
 LogicalResult ContractOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   if (failed(verifyEquation(*this, getEquation(), 2)))
     return failure();
   return verifyNoNewIndex(*this, getEquation());

@@ -37,6 +37,8 @@ static LogicalResult verifyLabels(Operation *op, RankedTensorType rows,
 }
 
 LogicalResult SoftmaxCrossEntropyOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   if (cast<RankedTensorType>(getType()).getRank() != 0)
     return emitOpError("makes a scalar, but its type is ") << getType();
   if (failed(verifySameElements(*this, getLogits().getType(), getType())))
@@ -81,6 +83,8 @@ std::string SoftmaxCrossEntropyOp::getFactors() {
 }
 
 LogicalResult HeadLossOp::verify() {
+  if (failed(verifySummable(*this)))
+    return failure();
   auto x = cast<RankedTensorType>(getX().getType());
   auto weight = cast<RankedTensorType>(getWeight().getType());
   if (weight.getRank() != 2 || x.getRank() < 1 ||

@@ -113,6 +113,7 @@ private:
       checkProgram(*program);
     }
     checkCoordinates();
+    checkRedZones();
     checkLikeness(*index_.images()->Get(0));
   }
 
@@ -285,6 +286,16 @@ private:
       checkAligned(coordinate->offset(), ElementType::i32, what);
       checkExtent(coordinate->offset(), 4, what);
     }
+  }
+
+  void checkRedZones() {
+    if (!image_->red_zones())
+      return;
+    for (const RedZone *zone : *image_->red_zones())
+      if (!isAligned(zone))
+        fault("a red zone has no proper place");
+      else
+        checkExtent(zone->offset(), zone->bytes(), "red zone");
   }
 
   /// The same variables, cut alike, and the same programs as the first image,

@@ -186,6 +186,21 @@ func.func @f(%x: tensor<5x9x8x3xf32>, %w: tensor<7x3x3x2xf32>, %g: tensor<5x5x9x
             (std::vector<int64_t>{0, 0, 0, 5 * (3 * 5) * 7 * (3 * 2)}));
 }
 
+// A batch without a size would be multiplied as the number that stands for it.
+TEST(Cost, OfASymbolicBatchIsNotKnown) {
+  CompileContext context;
+  auto module = parseText(context.mlir, R"(
+func.func @f(%x: tensor<?x8xf32>, %w: tensor<8x4xf32>) {
+  %0 = kiln.contract "bk,kn->bn" %x, %w : tensor<?x8xf32>, tensor<8x4xf32> -> tensor<?x4xf32>
+  return
+}
+)");
+  ASSERT_TRUE(module);
+  GTEST_FLAG_SET(death_test_style, "threadsafe"); // The context has threads.
+  EXPECT_DEATH(module->walk([](Costed op) { (void)op.getFlops(); }),
+               "the work of an op is asked for while its batch has no size");
+}
+
 // The formulas on the shapes that people run; too large to compile here.
 TEST(Cost, OfTheConfigsByWalkingTheIr) {
   for (const char *name : {"minigpt", "gpt2", "gpt2-bench", "tiny", "mlp"}) {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What holds for every model family: losses do not depend on the micro-batch, and bf16 stays close to f32."""
+"""What holds for every model family: losses do not depend on the micro-batch, bf16 stays close to f32, and nothing is
+written outside of its buffer."""
 
 import random
 import re
@@ -27,7 +28,7 @@ class Families(harness.KilnTest):
         noise = random.Random(2)
         self.write("pictures.idx", idx((40, 32, 32), (noise.randrange(256) for _ in range(40 * 1024))))
 
-    def train(self, family, run, training, **options):
+    def train(self, family, run, training, devices={"count": 1}, **options):
         """Losses; what is left is saved in the folder `run`."""
         own, data = FAMILIES[family]
         # A large epsilon, because gradients that are rounding alone must not become steps; a small rate where batch
@@ -35,7 +36,7 @@ class Families(harness.KilnTest):
         optimizer = {"kind": "adamw", "learning_rate": 1e-4 if family == "resnet" else 2e-3, "epsilon": 1e-4}
         training = {"global_batch": 12 if family == "resnet" else 6, "optimizer": optimizer, **training}
         self.config("family.yaml", {"model": {**own, **options}, "training": training, "data": data,
-                                    "checkpoint": {"every": training["steps"]}})
+                                    "checkpoint": {"every": training["steps"]}, "devices": devices})
         lines = self.losses("train", "family.yaml", "--run-folder", run).splitlines()
         losses = [float.fromhex(line.split()[2]) for line in lines]
         self.assertEqual(len(losses), training["steps"])
@@ -65,6 +66,19 @@ class Families(harness.KilnTest):
         self.assertEqual("bn1.running_var" in dict(found), family == "resnet")
         for name, difference in found:
             self.assertLessEqual(float(difference or 0), 1e-10, name)
+
+    def test_red_zones(self):
+        """Buffers that share nothing, between red zones, give the same bits: none was overwritten while it was read."""
+        plans = [{"count": 1}, {"count": 2, "mesh": {"data": 2, "tensor": 1}, "zero": 3, "offload": "optimizer"}]
+        for family in FAMILIES:
+            for number, devices in enumerate(plans):
+                with self.subTest(family=family, devices=devices):
+                    training = {"steps": 2, "micro_batch": 4, "clip_norm": 0.5}
+                    self.environment.pop("KILN_RED_ZONES", None)
+                    shared = self.train(family, f"{family}-{number}-shared", training, devices)
+                    self.environment["KILN_RED_ZONES"] = "1"
+                    apart = self.train(family, f"{family}-{number}-apart", training, devices)
+                    self.assertEqual(shared, apart)
 
     def test_bf16(self):
         for family in TRANSFORMERS:

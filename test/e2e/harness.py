@@ -105,6 +105,16 @@ class KilnTest(unittest.TestCase):
         self.kiln(*arguments, "--losses", "losses")
         return (self.folder / "losses").read_text()
 
+    def compare_with_reference(self, *arguments, tolerance):
+        """The losses of every step are those of the program in which each op is a kernel of its own."""
+        def read(*more):
+            return [float(line.split()[1]) for line in self.losses("train", *arguments, *more).splitlines()]
+        found, wanted = read(), read("--reference")
+        self.assertEqual(len(found), len(wanted))
+        for step, (value, reference) in enumerate(zip(found, wanted)):
+            self.assertLessEqual(abs(value - reference), tolerance * abs(reference),
+                                 f"step {step + 1}: {value}, by the reference {reference}")
+
     def files(self):
         """All files in the folder but the cache's."""
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.rglob("*")

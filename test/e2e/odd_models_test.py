@@ -87,9 +87,22 @@ TRUTH = model("7", [("w", "tensor<7x5xf64>", ROWS)], """
   %some = kiln.mul %weight, %kept : tensor<5x7xf64>
   %h = kiln.contract "be,ce->bc" %image, %some : tensor<?x7xf64>, tensor<5x7xf64> -> tensor<?x5xf64>""", ("%h", 5))
 
+# A gate without the batch, and a penalty on it: a kernel on all samples that also summed the gate would do so, and store
+# the sum, once per sample.
+GATE = model("16", [("gate", "tensor<8xf64>", "")], """
+  %g = kiln.tanh %gate : tensor<8xf64>
+  %wide = kiln.broadcast "s->bsi" %g : tensor<8xf64> -> tensor<?x8x16xf64>
+  %x = kiln.broadcast "bi->bsi" %image : tensor<?x16xf64> -> tensor<?x8x16xf64>
+  %gated = kiln.mul %wide, %x : tensor<?x8x16xf64>
+  %score = kiln.sum "bsi->b" %gated : tensor<?x8x16xf64> -> tensor<?xf64>
+  %penalty = kiln.sum "s->" %g : tensor<8xf64> -> tensor<f64>
+  %each = kiln.broadcast "->b" %penalty : tensor<f64> -> tensor<?xf64>
+  %both = kiln.add %score, %each : tensor<?xf64>
+  %v = kiln.broadcast "b->bn" %both : tensor<?xf64> -> tensor<?x1xf64>""", ("%v", 1))
+
 
 class OddModels(KilnTest):
-    def verify(self, text, shape, devices, code=0):
+    def prepare(self, text, shape):
         noise = random.Random(5)
         size = 1
         for dimension in shape:
@@ -103,6 +116,9 @@ class OddModels(KilnTest):
             "training": {"global_batch": 11, "steps": 3, "precision": "f64", "clip_norm": 0.5,
                          "optimizer": {"kind": "adamw", "learning_rate": 1e-3, "epsilon": 1e-3}},
             "data": {"kind": "idx", "path": "values.idx", "labels": "classes.idx"}})
+
+    def verify(self, text, shape, devices, code=0):
+        self.prepare(text, shape)
         out, err = self.kiln("verify", "odd.yaml", "--plans", "2", "--steps", "3", f"devices={devices}", code=code)
         if code == 0:
             self.assertIn("2 plans within 1e-10 of one device, 0 refused, 0 wrong", out)
@@ -116,6 +132,13 @@ class OddModels(KilnTest):
                 ("truth", TRUTH, (7,), cut)]:
             with self.subTest(name=name):
                 self.verify(text, shape, devices)
+
+    def test_gate_and_penalty(self):
+        self.prepare(GATE, (16,))
+        for batch in (1, 11, 40):
+            with self.subTest(batch=batch):
+                self.compare_with_reference("odd.yaml", f"training.global_batch={batch}", tolerance=1e-12)
+        self.verify(GATE, (16,), "{count: 2, mesh: {data: 2, tensor: 1}, zero: 3}")
 
     def test_a_variable_has_one_argument(self):
         text = IDENTITY.replace("%v: tensor<7x5xf64> {kiln.variable = @v}", "%v: tensor<7x5xf64> {kiln.variable = @w}")

@@ -27,7 +27,8 @@ class RandomModel:
             self.add_parameter()
         for _ in range(self.random.randint(4, 14)):
             self.random.choice([self.unary, self.binary, self.binary, self.contract, self.contract, self.reduce,
-                                self.rows, self.transpose, self.concatenate, self.slice, self.reshape, self.embed])()
+                                self.rows, self.transpose, self.concatenate, self.slice, self.reshape, self.embed,
+                                self.gate, self.gate])()
         self.text = self.finish()
 
     def op(self, text, letters):
@@ -123,6 +124,21 @@ class RandomModel:
         kind = self.random.choice(["sum", "sum", "max"])
         name = self.op(f'{kind} "{letters}->{rest}" {name} : {tensor(letters)} -> {tensor(rest)}', None)
         self.scale(name, rest, 0.4)
+
+    def gate(self):
+        """A value without the batch scales one that has it, and is penalised: it is broadcast and reduced, to any rank."""
+        value = self.pick(lambda letters: letters and "b" not in letters)
+        if not value:
+            return
+        letters = value[1]
+        gate = self.plain("tanh", [value[0]], letters, keep=True)
+        other = self.pick(lambda found: "b" in found)
+        wide = "b" + letters + "".join(letter for letter in other[1] if letter not in "b" + letters)
+        if len(wide) <= 4:
+            self.plain("mul", [self.broadcast((gate, letters), wide), self.broadcast(other, wide)], wide, keep=True)
+        kept = "".join(letter for letter in letters if self.random.random() < 0.4)
+        if kept != letters:
+            self.op(f'sum "{letters}->{kept}" {gate} : {tensor(letters)} -> {tensor(kept)}', kept)
 
     def rows(self):
         value = self.pick(lambda letters: len(letters) > 1 and letters[-1] != "b")

@@ -198,6 +198,14 @@ Json describeImage(const artifact::Index &index, const artifact::Image &image) {
   return json;
 }
 
+uint64_t countCodeBytes(const Artifact &artifact) {
+  uint64_t bytes = 0;
+  for (const artifact::Target *target : *artifact.index().targets())
+    for (const flatbuffers::String *section : *target->sections())
+      bytes += artifact.section(section->string_view()).size();
+  return bytes;
+}
+
 Json describeArtifact(const Artifact &artifact) {
   const artifact::Index &index = artifact.index();
   Json json;
@@ -209,7 +217,7 @@ Json describeArtifact(const Artifact &artifact) {
     json["request"][key] = value;
   json["plan"] = describePlan(artifact);
   json["kernel_count"] = index.kernels()->size();
-  json["kernel_code_bytes"] = artifact.kernels().size();
+  json["kernel_code_bytes"] = countCodeBytes(artifact);
   json["images"] = Json::array();
   for (const artifact::Image *image : *index.images())
     json["images"].push_back(describeImage(index, *image));
@@ -254,7 +262,7 @@ void printPlan(const Artifact &artifact) {
            plan->recompute()->c_str());
   printf("step      %.4g GFLOP\n", double(index.flops_per_step()) * 1e-9);
   printf("kernels   %u, %s of code\n", index.kernels()->size(),
-         printBytes(artifact.kernels().size()).c_str());
+         printBytes(countCodeBytes(artifact)).c_str());
 }
 
 void printBytesRow(const char *name, uint64_t bytes) {

@@ -62,9 +62,12 @@ Status Device::reserve() {
                   options.artifact.origin() + ": " + arena.status().message());
   auto communicator = std::make_unique<Communicator>(number(), options.settings,
                                                      addTrack("communication"));
-  Site site{options.artifact,   platform_.library(), platform_.groups(),
-            *communicator,      arena->base(),       number(),
-            options.isProfiled, addTrack("compute")};
+  std::unique_ptr<RedZones> redZones;
+  if (image().red_zones())
+    redZones = std::make_unique<RedZones>(image(), arena->base());
+  Site site{options.artifact,   platform_.library(),  platform_.groups(),
+            *communicator,      arena->base(),        number(),
+            options.isProfiled, addTrack("compute"), redZones.get()};
   std::vector<Executor> executors;
   for (const artifact::Program *program : *image().programs()) {
     Expected<Executor> executor = Executor::create(*program, site);
@@ -75,6 +78,7 @@ Status Device::reserve() {
   if (Status status = communicator->startThread(); !status.ok())
     return status;
   arena_.emplace(std::move(*arena));
+  redZones_ = std::move(redZones);
   communicator_ = std::move(communicator);
   executors_ = std::move(executors);
   return writeCoordinates();

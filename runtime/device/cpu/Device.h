@@ -52,6 +52,7 @@ private:
   const Platform &platform_;
   std::unique_ptr<Team> team_;
   std::optional<Arena> arena_;
+  std::unique_ptr<RedZones> redZones_; // Null for none.
   std::unique_ptr<Communicator> communicator_;
   std::vector<Executor> executors_; // In the order of the image's programs.
 

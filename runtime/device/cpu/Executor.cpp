@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/device/cpu/Executor.h"
+#include "runtime/collective/Stall.h"
 #include "runtime/thread/FlushDenormals.h"
 
 #include <algorithm>
@@ -25,6 +26,7 @@ Expected<Executor> Executor::create(const artifact::Program &program,
   Executor executor;
   executor.communicator_ = &site.communicator;
   executor.track_ = site.track;
+  executor.redZones_ = site.redZones;
   executor.isTimed_ = site.isProfiled || site.track;
   for (const artifact::Phase *phase : *program.phases())
     if (Status status = executor.addPhase(*phase, site); !status.ok())
@@ -49,6 +51,8 @@ Status Executor::addPhase(const artifact::Phase &phase, const Site &site) {
     if (Status status = addCommand(phase, number, site); !status.ok())
       return status;
     steps_.back().endsCommand = true;
+    if (redZones_)
+      commands_.resize(steps_.size(), nameOf(command, site.artifact.index()));
   }
   added.steps = count(steps_.size()) - added.firstStep;
   placeMeetings(added);
@@ -174,6 +178,13 @@ void Executor::walkPhase(Team &team, Worker worker, const Phase &phase) {
         runStep(team, worker, step, repetition);
       if (step.meetsAfter)
         team.meet(worker);
+      if (redZones_ && step.endsCommand) {
+        if (worker.index == 0)
+          checkRedZones(phase.firstStep + i);
+        // The next command must not be blamed on this one.
+        if (step.meetsAfter)
+          team.meet(worker);
+      }
       if (isTimed && step.endsCommand) {
         Track::Clock::time_point end = Track::Clock::now();
         profile->seconds += std::chrono::duration<double>(end - begin).count();
@@ -186,6 +197,14 @@ void Executor::walkPhase(Team &team, Worker worker, const Phase &phase) {
       }
     }
   }
+}
+
+// What was overwritten cannot be told, so there is nothing to go on with.
+void Executor::checkRedZones(uint32_t step) const {
+  std::string change = redZones_->findChange();
+  if (!change.empty())
+    endWithError("command '" + commands_[step] + "' has changed " + change,
+                 Code::internal);
 }
 
 void Executor::runStep(Team &team, Worker worker, const Step &step,

@@ -7,6 +7,7 @@
 #include "runtime/collective/Groups.h"
 #include "runtime/device/Device.h"
 #include "runtime/device/cpu/KernelLibrary.h"
+#include "runtime/device/cpu/RedZones.h"
 #include "runtime/thread/Team.h"
 
 #include <string>
@@ -23,7 +24,8 @@ struct Site {
   std::byte *arena;
   uint32_t device;
   bool isProfiled;
-  Track *track; // Null for no trace.
+  Track *track;             // Null for no trace.
+  const RedZones *redZones; // Null for none.
 };
 
 /// One program with all names, indices and offsets resolved to addresses, so
@@ -91,6 +93,7 @@ private:
 
   void walk(Team &team, Worker worker);
   void walkPhase(Team &team, Worker worker, const Phase &phase);
+  void checkRedZones(uint32_t step) const;
   void runStep(Team &team, Worker worker, const Step &step,
                uint64_t repetition);
   void runStage(Team &team, Worker worker, const Step &step,
@@ -110,6 +113,8 @@ private:
   std::vector<CommandProfile> profile_; // Empty unless it is timed.
   Communicator *communicator_ = nullptr;
   Track *track_ = nullptr;
+  const RedZones *redZones_ = nullptr;
+  std::vector<std::string> commands_; // By step, if there are red zones.
   bool isTimed_ = false;
 };
 

@@ -167,7 +167,7 @@ TEST(BackendTest, OpsThatShareNoLoopsAreNoKernel) {
   CompileContext context;
   // The second would be dropped if the first alone were emitted.
   auto module = parseText(context.mlir, R"(
-exec.kernel @pair {
+exec.kernel @pair alignments [64, 64, 64, 64] overlaps [] {
 ^bb0(%a: tensor<4xf32>, %b: tensor<3x5xf32>):
   %x = kiln.exp %a : tensor<4xf32>
   %y = kiln.exp %b : tensor<3x5xf32>

@@ -16,7 +16,7 @@ exec.buffer @d activation bytes 65536 always_live
 //  CHECK-SAME: scratch_bytes = {{[1-9][0-9]*}}
 //  CHECK-SAME: stages = ["product"]
 //  CHECK-SAME: tuning = {{{.*}}tile_rows = 6
-exec.kernel @product {
+exec.kernel @product alignments [64, 64, 64] overlaps [] {
 ^bb0(%x: tensor<128x128xf32>, %y: tensor<128x128xf32>):
   %z = kiln.contract "mk,kn->mn" %x, %y : tensor<128x128xf32>, tensor<128x128xf32> -> tensor<128x128xf32>
   kiln.yield %z : tensor<128x128xf32>
@@ -25,7 +25,7 @@ exec.kernel @product {
 // CHECK-LABEL: exec.kernel @rows
 //       CHECK: family = "rows"
 //  CHECK-SAME: scratch_bytes = 0
-exec.kernel @rows {
+exec.kernel @rows alignments [64, 64] overlaps [] {
 ^bb0(%x: tensor<128x128xf32>):
   %z = kiln.exp %x : tensor<128x128xf32>
   kiln.yield %z : tensor<128x128xf32>

@@ -211,6 +211,9 @@ TEST_F(CacheTest, KeyDependsOnEveryInput) {
   EXPECT_EQ(first.size(), 5u + 64u);
   EXPECT_EQ(first, keyOf(base, false));
   EXPECT_NE(first, keyOf(base, true));
+  setenv("KILN_RED_ZONES", "1", 1);
+  EXPECT_NE(first, keyOf(base, false));
+  unsetenv("KILN_RED_ZONES");
   EXPECT_NE(first, keyOf({base[0], "training.steps=2"}, false));
   EXPECT_NE(first, keyOf({base[0], "devices.threads=3"}, false));
   // Equal requests have equal keys; auto may become another plan some day.

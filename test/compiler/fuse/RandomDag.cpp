@@ -23,8 +23,11 @@ RandomDag::RandomDag(ModuleOp module, const std::string &name, uint64_t seed,
   for (unsigned i = 0; i < inputs; ++i) {
     Node shape;
     shape.has.assign(spaces[0].sizes.size(), true);
+    // Half of the others lack the first dimensions, as parameters lack the
+    // batch.
+    size_t first = i > 0 && chance(50) ? draw(shape.has.size() + 1) : 0;
     for (size_t dim = 0; dim < shape.has.size(); ++dim)
-      shape.has[dim] = i == 0 || chance(70);
+      shape.has[dim] = i == 0 || (dim >= first && chance(70));
     addArgument(shape, element, -2, 2);
   }
   // In f32 a long chain would round more than the comparison allows.
@@ -35,9 +38,13 @@ RandomDag::RandomDag(ModuleOp module, const std::string &name, uint64_t seed,
 }
 
 // Rank 0 to 4 with odd sizes and ones; now and then rows or columns that are
-// longer than a block of vectors.
+// longer than a block of vectors, or one row that workers share.
 void RandomDag::chooseSpaces() {
-  static constexpr int64_t kSizes[] = {1, 2, 3, 5, 7, 8, 13, 16, 17, 33};
+  static constexpr int64_t kSizes[] = {1, 2, 3, 5, 7, 8, 13, 16, 17, 33, 65};
+  if (chance(5)) {
+    spaces.push_back({{32768 + int64_t(draw(40000))}, ""});
+    return;
+  }
   std::vector<int64_t> sizes(draw(5));
   int64_t elements = 1;
   for (int64_t &size : sizes) {
@@ -151,7 +158,7 @@ void RandomDag::addOp() {
       {8, &RandomDag::addColumnSum},  {5, &RandomDag::addBroadcast},
       {6, &RandomDag::addSelect},     {5, &RandomDag::addConversion},
       {8, &RandomDag::addMove},       {3, &RandomDag::addIota},
-      {4, &RandomDag::addEmbedding},
+      {4, &RandomDag::addEmbedding},  {12, &RandomDag::addGate},
   };
   unsigned total = 0;
   for (const Choice &choice : kChoices)
@@ -232,8 +239,9 @@ void RandomDag::addBinary() {
 }
 
 // Over rows (the last dimensions), columns (the first) or any others.
-void RandomDag::addReduction() {
-  Node node = pick();
+void RandomDag::addReduction() { addReductionOf(pick()); }
+
+void RandomDag::addReductionOf(Node node) {
   unsigned rank = llvm::count(node.has, true);
   if (rank == 0)
     return addUnary();
@@ -278,6 +286,41 @@ void RandomDag::addNormalisation() {
       continue;
     return;
   }
+}
+
+// A value without the first dimensions that scales one that has them, and a
+// penalty on it: the same value is broadcast and reduced, to any rank.
+void RandomDag::addGate() {
+  Node node = pick();
+  std::vector<size_t> dims;
+  for (size_t dim = 0; dim < node.has.size(); ++dim)
+    if (node.has[dim])
+      dims.push_back(dim);
+  if (dims.empty())
+    return addUnary();
+  Node gate = node;
+  size_t lost = draw(dims.size());
+  int64_t points = 1;
+  for (size_t i = 0; i < lost; ++i) {
+    gate.has[dims[i]] = false;
+    points *= spaces[node.space].sizes[dims[i]];
+  }
+  gate.value = node.value;
+  if (lost > 0)
+    gate.value =
+        c.mul(c.sum(letters(node.has) + "->" + letters(gate.has), node.value),
+              1.0 / double(points));
+  for (const Node &other : nodes) // Rather one that was not reduced.
+    if (other.space == gate.space && other.has == gate.has && chance(50))
+      gate.value = other.value;
+  gate.value = c.tanh(gate.value);
+  push(gate.value, gate, false);
+  addReductionOf(gate);
+  std::vector<bool> all(node.has.size(), true);
+  Node wide = spread(chance(50) ? node : gate, all);
+  wide.value = c.mul(spread(gate, all).value, c.sin(wide.value));
+  push(wide.value, wide, false);
+  addReductionOf(wide);
 }
 
 // Centred rows and their sum over all rows, as in the gradient of a norm: one

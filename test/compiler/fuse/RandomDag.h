@@ -63,6 +63,8 @@ private:
   void addUnary();
   void addBinary();
   void addReduction();
+  void addReductionOf(Node node);
+  void addGate();
   void addNormalisation();
   void addColumnSum();
   void addBroadcast();

@@ -31,7 +31,8 @@ std::string nameOf(uint64_t number) { return "dag" + std::to_string(number); }
 /// What the fused kernels of a run exercised.
 struct Coverage {
   unsigned kernels = 0, severalPasses = 0, manyPasses = 0, outerOnly = 0,
-           outerAndRow = 0, inPlace = 0, readByMany = 0, blocks = 0;
+           outerAndRow = 0, longRows = 0, inPlace = 0, readByMany = 0,
+           blocks = 0;
 
   void count(ModuleOp module);
   void countKernel(exec::KernelOp kernel);
@@ -55,6 +56,7 @@ void Coverage::countKernel(exec::KernelOp kernel) {
   manyPasses += domain->getPassCount() > 2;
   outerOnly += hasOuter && !hasRow;
   outerAndRow += hasOuter && hasRow;
+  longRows += domain->isLongRow();
   blocks += domain->getColumns() > 5000;
 }
 
@@ -75,10 +77,11 @@ void Coverage::count(ModuleOp module) {
 
 void Coverage::print() const {
   std::printf("kernels %u, with 2 passes or more %u, 3 or more %u, outer "
-              "reductions alone %u, with row reductions %u, rows over 5000 %u; "
-              "in place %u, buffers read by several kernels %u\n",
+              "reductions alone %u, with row reductions %u, rows over 5000 %u, "
+              "reduced by several workers %u; in place %u, buffers read by "
+              "several kernels %u\n",
               kernels, severalPasses, manyPasses, outerOnly, outerAndRow,
-              blocks, inPlace, readByMany);
+              blocks, longRows, inPlace, readByMany);
 }
 
 std::vector<double> drawValues(const RandomDag::Argument &argument,
@@ -184,6 +187,7 @@ TEST(RandomDags, FusedAgreesWithReference) {
   EXPECT_GE(coverage.outerOnly, 5u);
   EXPECT_GE(coverage.outerAndRow, 5u);
   EXPECT_GE(coverage.blocks, 3u);
+  EXPECT_GE(coverage.longRows, 3u);
   EXPECT_GE(coverage.inPlace, 10u);
   EXPECT_GE(coverage.readByMany, 20u);
 }

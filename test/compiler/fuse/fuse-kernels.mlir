@@ -171,6 +171,65 @@ kiln.program @transposed batch 4 {
   }
 }
 
+// The gate has no batch: a kernel on all samples would sum it once per sample, and write as many sums where one belongs.
+// CHECK-LABEL: kiln.program @gate
+//       CHECK:   kiln.kernel(%{{.*}}) : (tensor<8xf32>) -> (tensor<8xf32>, tensor<f32>)
+//       CHECK:     kiln.sum "s->"
+//  CHECK-NEXT:     kiln.yield
+//       CHECK:   kiln.kernel(%{{.*}}) : (tensor<64x16xf32>, tensor<8xf32>) -> tensor<64xf32>
+//       CHECK:     kiln.sum "bsi->b"
+kiln.program @gate batch 64 {
+  kiln.phase "call" repeat 1 first 0 samples 64 inputs ["image", "gate"] {
+  ^bb0(%image: tensor<64x16xf32>, %gate: tensor<8xf32>):
+    %g = kiln.tanh %gate : tensor<8xf32>
+    %wide = kiln.broadcast "s->bsi" %g : tensor<8xf32> -> tensor<64x8x16xf32>
+    %x = kiln.broadcast "bi->bsi" %image : tensor<64x16xf32> -> tensor<64x8x16xf32>
+    %gated = kiln.mul %wide, %x : tensor<64x8x16xf32>
+    %score = kiln.sum "bsi->b" %gated : tensor<64x8x16xf32> -> tensor<64xf32>
+    %penalty = kiln.sum "s->" %g : tensor<8xf32> -> tensor<f32>
+    kiln.output "score", %score : tensor<64xf32>
+    kiln.output "penalty", %penalty : tensor<f32>
+    kiln.yield
+  }
+}
+
+// A value without the batch may be stored beside one that has it, as the statistics of a batch norm are: the first row
+// stores it, so that this takes no kernel of its own.
+// CHECK-LABEL: kiln.program @stored_without_rows
+//       CHECK:   kiln.kernel(%{{.*}}) : ({{.*}}) -> (tensor<8xf32>, tensor<64xf32>)
+//   CHECK-NOT:   kiln.kernel
+kiln.program @stored_without_rows batch 64 {
+  kiln.phase "call" repeat 1 first 0 samples 64 inputs ["x", "gate"] {
+  ^bb0(%x: tensor<64x8xf32>, %gate: tensor<8xf32>):
+    %g = kiln.tanh %gate : tensor<8xf32>
+    %wide = kiln.broadcast "n->bn" %g : tensor<8xf32> -> tensor<64x8xf32>
+    %gated = kiln.mul %wide, %x : tensor<64x8xf32>
+    %score = kiln.sum "bn->b" %gated : tensor<64x8xf32> -> tensor<64xf32>
+    kiln.output "score", %score : tensor<64xf32>
+    kiln.output "gate", %g : tensor<8xf32>
+    kiln.yield
+  }
+}
+
+// The same value may not be reduced there.
+// CHECK-LABEL: kiln.program @reduced_without_rows
+//       CHECK:     kiln.sum "n->"
+//  CHECK-NEXT:     kiln.yield
+//       CHECK:     kiln.sum "bn->b"
+kiln.program @reduced_without_rows batch 64 {
+  kiln.phase "call" repeat 1 first 0 samples 64 inputs ["x", "gate"] {
+  ^bb0(%x: tensor<64x8xf32>, %gate: tensor<8xf32>):
+    %wide = kiln.broadcast "n->bn" %gate : tensor<8xf32> -> tensor<64x8xf32>
+    %gated = kiln.mul %wide, %x : tensor<64x8xf32>
+    %norm = kiln.sum "n->" %gate : tensor<8xf32> -> tensor<f32>
+    %norms = kiln.broadcast "->bn" %norm : tensor<f32> -> tensor<64x8xf32>
+    %scaled = kiln.mul %norms, %gated : tensor<64x8xf32>
+    %score = kiln.sum "bn->b" %scaled : tensor<64x8xf32> -> tensor<64xf32>
+    kiln.output "score", %score : tensor<64xf32>
+    kiln.yield
+  }
+}
+
 // A reshape is a name for the same bytes, not a kernel that copies them.
 // CHECK-LABEL: kiln.program @reshape
 //       CHECK:   %[[E:.*]] = kiln.kernel

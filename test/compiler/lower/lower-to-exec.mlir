@@ -312,3 +312,41 @@ kiln.program @mixed batch 1 {
     kiln.yield
   }
 }
+
+// -----
+
+// Labels of three samples are 12 bytes apart from one micro-batch to the next, so that code may rely on 4 bytes; the same
+// body on a buffer of its own is another kernel, which may rely on 64. An output that lies over an input is a fact, too.
+// CHECK-LABEL: exec.program @facts
+//       CHECK:   exec.launch @[[STRIDED:convert_[0-9a-f]+]] [@input.facts.label, @[[A:.*]]] [0, 0] [12, 0]
+//       CHECK:   exec.launch @[[INPLACE:negate_[0-9a-f]+]] [@[[A]], @[[A]]]
+//       CHECK:   exec.launch @[[WHOLE:convert_[0-9a-f]+]] [@variable.labels,
+//       CHECK: exec.kernel @[[STRIDED]] alignments [4, 64] overlaps [] {
+//       CHECK: exec.kernel @[[INPLACE]] alignments [64, 64] overlaps [0, 0] {
+//       CHECK: exec.kernel @[[WHOLE]] alignments [64, 64] overlaps [] {
+kiln.variable @labels : tensor<3xi32> state zeros
+kiln.variable @sum : tensor<3xf32> gradient zeros
+kiln.program @facts batch 6 {
+  kiln.phase "accumulate" repeat 2 first 0 samples 3 inputs ["label"] {
+  ^bb0(%label: tensor<3xi32>):
+    %f = kiln.kernel(%label) : (tensor<3xi32>) -> tensor<3xf32> {
+    ^bb0(%a: tensor<3xi32>):
+      %c = kiln.convert %a : tensor<3xi32> -> tensor<3xf32>
+      kiln.yield %c : tensor<3xf32>
+    }
+    %n = kiln.kernel(%f) : (tensor<3xf32>) -> tensor<3xf32> {
+    ^bb0(%a: tensor<3xf32>):
+      %c = kiln.negate %a : tensor<3xf32>
+      kiln.yield %c : tensor<3xf32>
+    }
+    %old = kiln.read @labels : tensor<3xi32>
+    %g = kiln.kernel(%old) : (tensor<3xi32>) -> tensor<3xf32> {
+    ^bb0(%a: tensor<3xi32>):
+      %c = kiln.convert %a : tensor<3xi32> -> tensor<3xf32>
+      kiln.yield %c : tensor<3xf32>
+    }
+    kiln.output "n", %n : tensor<3xf32>
+    kiln.output "g", %g : tensor<3xf32>
+    kiln.yield
+  }
+}

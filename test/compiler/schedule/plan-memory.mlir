@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s -kiln-plan-memory -split-input-file | FileCheck %s
+// RUN: kiln-opt %s -kiln-plan-memory=red-zones=true -split-input-file | FileCheck %s --check-prefix=ZONES
 
 // Buffers that are always live come first, each at a multiple of 64 bytes: 4 and 100 bytes take 64 and 128. `a` and `c`
 // never live at the same time and share a place; `b` lives with both and shares none.
@@ -11,6 +12,13 @@
 //   CHECK-NOT: offset [[SHARED]]{{$}}
 //       CHECK: exec.buffer @c activation bytes 128 offset [[SHARED]]
 //       CHECK: exec.buffer @weight variable bytes 100 always_live offset 64
+// Between red zones no two share a place, whenever they live; a zone begins behind the last byte, not behind the padding.
+//       ZONES: exec.red_zones = array<i64: 0, 1024, 1028, 1084, 2240, 1024, 3392, 1024, 4544, 1024, 5668, 1052>
+//       ZONES: exec.buffer @step variable bytes 4 always_live offset 1024
+//       ZONES: exec.buffer @a activation bytes 128 offset 2112
+//       ZONES: exec.buffer @b activation bytes 128 offset 3264
+//       ZONES: exec.buffer @c activation bytes 128 offset 4416
+//       ZONES: exec.buffer @weight variable bytes 100 always_live offset 5568
 module {
   exec.buffer @step variable bytes 4 always_live
   exec.buffer @a activation bytes 128

@@ -12,12 +12,12 @@ exec.buffer @variable.moment variable bytes 128 always_live host offset 512
 // CHECK: exec.buffer @input.image input bytes 256 always_live
 exec.buffer @input.image input bytes 256 always_live
 
-// CHECK-LABEL: exec.kernel @negate
+// CHECK-LABEL: exec.kernel @negate alignments [64, 64] overlaps [0, 0]
 //       CHECK:   kiln.negate
 //       CHECK: items = array<i64: 4>
 //  CHECK-SAME: scratch_bytes = 64
 //  CHECK-SAME: stages = ["negate_0"]
-exec.kernel @negate {
+exec.kernel @negate alignments [64, 64] overlaps [0, 0] {
 ^bb0(%x: tensor<4x8xf32>):
   %y = kiln.negate %x : tensor<4x8xf32>
   kiln.yield %y : tensor<4x8xf32>

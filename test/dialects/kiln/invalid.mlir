@@ -646,3 +646,27 @@ kiln.variable @w : tensor<8x8xf32> parameter zeros {sharding = #kiln.sharding<[#
 
 // expected-error @below {{wanted one cut for each dimension of 'tensor<8xf32>', and no more}}
 kiln.variable @w : tensor<8xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>] flat ["data"]>}
+
+// -----
+
+func.func @contract_bf16(%x: tensor<4x8xbf16>, %w: tensor<8x2xbf16>) -> tensor<4x2xbf16> {
+  // expected-error @below {{sums elements of type 'bf16'; wanted f32 or f64, as kiln.convert makes them}}
+  %y = kiln.contract "bk,kn->bn" %x, %w : tensor<4x8xbf16>, tensor<8x2xbf16> -> tensor<4x2xbf16>
+  return %y : tensor<4x2xbf16>
+}
+
+// -----
+
+func.func @sum_bf16(%x: tensor<4x8xbf16>) -> tensor<4xbf16> {
+  // expected-error @below {{sums elements of type 'bf16'; wanted f32 or f64}}
+  %y = kiln.sum "bn->b" %x : tensor<4x8xbf16> -> tensor<4xbf16>
+  return %y : tensor<4xbf16>
+}
+
+// -----
+
+func.func @attention_bf16(%p: tensor<1x4x3x2x8xbf16>) -> tensor<1x4x2x8xbf16> {
+  // expected-error @below {{sums elements of type 'bf16'; wanted f32 or f64}}
+  %y, %lse = kiln.attention %p scale 0.5 : (tensor<1x4x3x2x8xbf16>) -> (tensor<1x4x2x8xbf16>, tensor<1x2x4xbf16>)
+  return %y : tensor<1x4x2x8xbf16>
+}

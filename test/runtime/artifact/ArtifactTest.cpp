@@ -197,6 +197,11 @@ static std::vector<Fault> meshFaults() {
          image(i).coordinates[0]->axis = 7;
        },
        "coordinate on axis 7 of 2"},
+      {"red zone",
+       [](IndexT &i) {
+         image(i).red_zones = {RedZone(image(i).arena_bytes - 8, 9)};
+       },
+       "red zone of 9 bytes at offset"},
       {"images differ",
        [](IndexT &i) {
          IndexT other = validIndex();

@@ -3,13 +3,13 @@
 #define KILN_COMPILER_BACKEND_CPU_ROWS_EMITFUSED_H
 
 #include "compiler/backend/cpu/ObjectCode.h"
-#include "compiler/fuse/KernelDomain.h"
+#include "compiler/backend/cpu/rows/FusedPlan.h"
 
 namespace kiln::cpu {
 
-struct FusedTuning {
-  template <typename Self, typename Field> static void visit(Self &, Field) {}
-};
+StagePlan planFused(llvm::StringRef symbol, mlir::Block &body,
+                    const KernelDomain &domain, const CpuTarget &target,
+                    const FusedTuning &tuning);
 
 /// Writes a kernel of elementwise, broadcast and reduction ops: a loop over
 /// rows, with as many vector passes over each row as reductions along it
@@ -18,10 +18,6 @@ struct FusedTuning {
 StagePlan emitFused(mlir::ModuleOp module, llvm::StringRef symbol,
                     mlir::Block &body, const KernelDomain &domain,
                     const CpuTarget &target, const FusedTuning &tuning);
-
-StagePlan planFused(llvm::StringRef symbol, mlir::Block &body,
-                    const KernelDomain &domain, const CpuTarget &target,
-                    const FusedTuning &tuning);
 
 } // namespace kiln::cpu
 

@@ -79,9 +79,8 @@ Value FusedEmitter::computePoint(Value value, Points &points) {
                       index().add(rowBase(value), points.column), element,
                       points.mask);
   // What an earlier pass has stored is read back rather than computed again.
-  if (auto stored = resultOf.find(value);
-      stored != resultOf.end() && domain.getPass(value) < points.pass)
-    return loadPoints(output(stored->second),
+  if (access.isReadBack(value, points.pass))
+    return loadPoints(output(access.getOutput(value)),
                       index().add(rowBase(value), points.column), element,
                       points.mask);
   Operation *op = value.getDefiningOp();

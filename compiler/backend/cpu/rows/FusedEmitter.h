@@ -2,8 +2,8 @@
 #ifndef KILN_COMPILER_BACKEND_CPU_ROWS_FUSEDEMITTER_H
 #define KILN_COMPILER_BACKEND_CPU_ROWS_FUSEDEMITTER_H
 
+#include "compiler/backend/cpu/rows/FusedPlan.h"
 #include "compiler/backend/cpu/KernelBody.h"
-#include "compiler/fuse/KernelDomain.h"
 
 namespace kiln::cpu {
 
@@ -19,43 +19,55 @@ struct Points {
   llvm::DenseMap<mlir::Value, mlir::Value> known;
 };
 
+/// Writes the code of a plan. It decides nothing itself.
 class FusedEmitter {
 public:
   FusedEmitter(mlir::ModuleOp module, llvm::StringRef symbol, mlir::Block &body,
-               const KernelDomain &domain, const CpuTarget &target);
-  StagePlan emit();
+               const KernelDomain &domain, const RowAccess &access,
+               const FusedPlan &plan)
+      : module(module), symbol(symbol.str()), body(body), domain(domain),
+        access(access), plan(plan), builder(module.getContext()),
+        loc(module.getLoc()), results(body.getTerminator()->getOperands()),
+        width(plan.width) {}
+  void emit();
 
 private:
-  // Layout of the work.
-  void chooseWidth(const CpuTarget &target);
-  bool isFlat() const {
-    return domain.getRows() == 1 && domain.getPassCount() == 1 && outer.empty();
-  }
-  int64_t rowsPerGroup() const { return domain.getRows() / domain.getGroups(); }
-  int64_t chunksPerGroup() const {
-    return llvm::divideCeil(rowsPerGroup(), rowsPerChunk);
-  }
-  int64_t getChunks() const { return domain.getGroups() * chunksPerGroup(); }
-
   // Stages.
   void emitRows();
   void emitFlat();
   void emitChunks();
   void emitFinish();
+  void emitLongRow();
   void finishReduction(mlir::Operation *op, mlir::Value group,
                        mlir::Value column, int64_t columns);
-  mlir::func::FuncOp startStage(llvm::StringRef name, int64_t items);
+  void emitLongPass(unsigned pass);
+  void startStage();
   void forRange(mlir::Value begin, mlir::Value end, int64_t step,
                 llvm::function_ref<void(mlir::Value)> emitBody);
 
   // One row.
   void emitRow(mlir::Value row);
   void emitPass(unsigned pass);
-  void emitColumns(unsigned pass, int64_t begin, int64_t end);
+  llvm::SmallVector<mlir::Value> startReductions(unsigned pass);
+  llvm::SmallVector<mlir::Value>
+  walkColumns(unsigned pass, mlir::Value begin, mlir::Value end,
+              llvm::ArrayRef<mlir::Value> accumulators);
+  llvm::SmallVector<mlir::Value>
+  walkTail(unsigned pass, llvm::ArrayRef<mlir::Value> accumulators);
+  mlir::Value reduceLanes(mlir::Operation *op, mlir::Value accumulator);
+  /// Columns that are walked by whole vectors.
+  int64_t wholeColumns() const { return domain.getColumns() / width * width; }
   llvm::SmallVector<mlir::Value>
   emitPoints(Points &points, llvm::ArrayRef<mlir::Value> accumulators);
   void storeRowResults();
+  void storeSharedResults();
+  mlir::Value isFirstRowOf(mlir::Value value);
   void accumulateOuter(mlir::Operation *op, mlir::Value value, Points *points);
+  mlir::Value partialPlace(mlir::Operation *op, mlir::Value number);
+  mlir::Value combinePartials(mlir::Operation *op, mlir::Value first,
+                              int64_t count, mlir::Value column);
+  /// Writes code for the worker that has the last item of the stage.
+  void ifLastItem(llvm::function_ref<void()> emitBody);
 
   // Values.
   void prepareRow();
@@ -87,23 +99,19 @@ private:
   std::string symbol;
   mlir::Block &body;
   const KernelDomain &domain;
+  const RowAccess &access;
+  const FusedPlan &plan;
   mlir::OpBuilder builder;
   mlir::Location loc;
   mlir::func::FuncOp stage;
-  StagePlan code;
-  int64_t width = 1, rowsPerChunk = 1, scratchElements = 0;
-  mlir::Type scratchType;
-  llvm::SmallVector<mlir::Value> results;     // What the kernel yields.
-  llvm::SmallVector<mlir::Operation *> outer; // Reductions over all rows.
-  llvm::DenseMap<mlir::Operation *, int64_t>
-      partials; // Where their partial sums start.
-  llvm::DenseMap<mlir::Value, unsigned> resultOf;
+  const FusedPlan::Stage *current = nullptr; // The stage being written.
+  llvm::SmallVector<mlir::Value> results; // What the kernel yields.
+  const int64_t width;
 
   // Of the row being emitted.
   llvm::SmallVector<mlir::Value> rowIndices;
   llvm::DenseMap<mlir::Value, mlir::Value> rowKnown, rowBases;
   mlir::Value chunk;
-  llvm::SmallVector<mlir::Operation *> passReductions;
 };
 
 } // namespace kiln::cpu

@@ -74,9 +74,13 @@ const Sample samples[] = {
         kiln.yield %r : tensor<3x7x6x37xf32>)"},
 };
 
-std::string printKernel(const Sample &sample, unsigned operands) {
-  (void)operands;
-  return std::string("exec.kernel @k ") + KILN_KERNEL_FACTS(sample) + "{\n^bb0(" +
+std::string printKernel(const Sample &sample) {
+  StringRef yielded = StringRef(sample.body).split("kiln.yield").second;
+  size_t operands = StringRef(sample.arguments).count('%') + yielded.count('%');
+  std::string alignments;
+  for (size_t i = 0; i < operands; ++i)
+    alignments += i ? ", 4" : "4";
+  return "exec.kernel @k alignments [" + alignments + "] overlaps [] {\n^bb0(" +
          sample.arguments + "):\n" + sample.body +
          "\n} {scratch_bytes = 0 : i64}\n";
 }
@@ -169,7 +173,7 @@ TEST(Tuning, ChangesNoBitOfAnyResult) {
   std::set<std::string> families;
   for (const Sample &sample : samples) {
     CompileContext context;
-    auto module = parseText(context.mlir, printKernel(sample, 0));
+    auto module = parseText(context.mlir, printKernel(sample));
     ASSERT_TRUE(module);
     auto kernel = *module->getOps<exec::KernelOp>().begin();
     FailureOr<KernelPlan> plan =
@@ -193,7 +197,7 @@ TEST(Tuning, ChangesNoBitOfAnyResult) {
 
 TEST(Tuning, RefusesAParameterThatTheFamilyDoesNotHave) {
   CompileContext context;
-  auto module = parseText(context.mlir, printKernel(samples[0], 0));
+  auto module = parseText(context.mlir, printKernel(samples[0]));
   auto kernel = *module->getOps<exec::KernelOp>().begin();
   std::string message;
   ScopedDiagnosticHandler handler(&context.mlir, [&](Diagnostic &diagnostic) {

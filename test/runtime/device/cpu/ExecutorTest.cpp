@@ -23,7 +23,7 @@ void twice(void *const *b, int64_t begin, int64_t end, int64_t worker) {
 }
 void record(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   int32_t *out = b[0];
-  for (int64_t i = begin; i < end; ++i) out[i] = worker;
+  for (int64_t i = begin; i < end; ++i) out[i] += 1 + worker;
 }
 // Reads what other workers wrote in the stage before.
 void reverse(void *const *b, int64_t begin, int64_t end, int64_t worker) {
@@ -64,17 +64,49 @@ static void feed(Session &session, const char *name,
   ASSERT_TRUE(status.ok()) << status.message();
 }
 
-TEST(Executor, SharesItemsOutOverWorkers) {
+// Adds the number of its worker, from 1 on, to every item.
+static std::vector<int32_t> recordWorkers(uint64_t items) {
   IndexT index = emptyIndex(1 << 16, 3);
-  uint32_t kernel = addKernel(index, {{"record", 1000}});
+  uint32_t kernel = addKernel(index, {{"record", items}});
   ProgramT &program = addProgram(index, "train");
-  addOutput(program, "who", ElementType::i32, {1000}, 64);
+  addOutput(program, "worker", ElementType::i32, {int64_t(items)}, 64);
   addLaunch(program, kernel, {Place(64, 0)});
   Session session = openSession(index, kernels());
-  ASSERT_TRUE(session.run("train").ok());
-  auto who = output<int32_t>(session, "who", 1000);
+  EXPECT_TRUE(session.run("train").ok());
+  return output<int32_t>(session, "worker", items);
+}
+
+// Few items are shared out at once: each worker has its own. Of many, a worker
+// takes what others have not begun, so that only the total is certain: all run,
+// and none twice.
+TEST(Executor, SharesItemsOutOverWorkers) {
+  EXPECT_EQ(recordWorkers(6), (std::vector<int32_t>{1, 1, 2, 2, 3, 3}));
+  std::vector<int32_t> many = recordWorkers(1000);
   for (int i = 0; i < 1000; ++i)
-    ASSERT_TRUE(who[i] >= 0 && who[i] < 3) << i;
+    ASSERT_TRUE(many[i] >= 1 && many[i] <= 3) << i << ": " << many[i];
+}
+
+// A kernel that writes one element past its buffer is named, with the place.
+TEST(Executor, RedZonesNameTheCommandThatWritesThem) {
+  IndexT index = emptyIndex(1 << 16, 2);
+  uint32_t fill = addKernel(index, {{"fill", 16}});
+  uint32_t more = addKernel(index, {{"twice", 17}});
+  ProgramT &program = addProgram(index, "train");
+  addOutput(program, "out", ElementType::f32, {16}, 4096);
+  addLaunch(program, fill, {Place(1024, 0)});
+  addLaunch(program, more, {Place(1024, 0), Place(4096, 0)});
+  program.phases.front()->commands.back()->label = "doubles";
+  image(index).red_zones = {RedZone(0, 1024), RedZone(1024 + 68, 3072 - 68),
+                            RedZone(4096 + 64, 1024)};
+  auto run = [&] { return openSession(index, kernels()).run("train").ok(); };
+  GTEST_FLAG_SET(death_test_style, "threadsafe"); // There are workers.
+  EXPECT_EXIT(run(), testing::ExitedWithCode(70),
+              "command 'doubles' has changed bytes 0 to 3 behind the buffer "
+              "that ends at offset 4160, 1020 before the one that begins at "
+              "offset 5184");
+  // With room for it nothing is found.
+  image(index).red_zones.back() = RedZone(4096 + 68, 1024);
+  EXPECT_TRUE(run());
 }
 
 TEST(Executor, WorkersMeetBetweenStages) {
