@@ -18,7 +18,7 @@ enum class Precision { F32, F64, BF16 };
 enum class OptimizerKind { Adam, AdamW, Sgd };
 enum class ScheduleKind { Constant, Cosine };
 enum class DataKind { Text, Tokens, Documents, Tsv, Idx, None };
-enum class DeviceKind { Cpu };
+enum class DeviceKind { Cpu, Dry };
 enum class Offload { None, Optimizer };
 enum class Recompute { None, Attention, Full };
 

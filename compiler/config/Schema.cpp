@@ -178,7 +178,7 @@ const Key keys[] = {
     probability("evaluation.fraction", "", "0.1", at<evaluation, &E::fraction>, "part of the data that is held out, where there is no path"),
 
     section("devices", "what it runs on"),
-    choice("devices.kind", "", "cpu", "cpu", "cuda|gpusim", at<devices, &V::kind>, "kind of device"),
+    choice("devices.kind", "", "cpu", "cpu|dry", "cuda|gpusim", at<devices, &V::kind>, "kind of device; dry checks every command of the plan and computes nothing"),
     integer("devices.count", "", "1", 1, 64, at<devices, &V::count>, "number of devices; any number runs on one machine"),
     plain("devices.threads", "", KeyType::Threads, "auto", at<devices, &V::threads>, "workers of a device; auto is its part of the cores"),
     plain("devices.memory", "", KeyType::Bytes, "auto", at<devices, &V::memory>, "bytes of a device; auto is no limit"),

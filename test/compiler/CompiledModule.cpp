@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "test/compiler/CompiledModule.h"
+#include "test/compiler/TestDevice.h"
 
 #include "mlir/Parser/Parser.h"
 
@@ -28,6 +29,7 @@ Config functionConfig() {
   config.model.kind = ModelKind::File;
   config.training.globalBatch = 1;
   config.training.steps = 1;
+  config.devices.kind = testDeviceKind();
   config.devices.threads = 2;
   return config;
 }
@@ -35,7 +37,9 @@ Config functionConfig() {
 Config configFromText(const std::string &text,
                       const std::vector<std::string> &overrides) {
   Diagnostics diagnostics;
-  auto config = parseConfig(text, "test.yaml", overrides, diagnostics);
+  std::vector<std::string> all = overrides;
+  all.push_back(testDeviceOverride());
+  auto config = parseConfig(text, "test.yaml", all, diagnostics);
   if (!config) {
     ADD_FAILURE() << diagnostics.text();
     return {};
