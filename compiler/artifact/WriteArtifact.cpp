@@ -197,6 +197,14 @@ void ImageWriter::addKernels() {
       stage->items = items;
       entry->stages.push_back(std::move(stage));
     }
+    Block &body = kernel.getBody().front();
+    for (Type type : body.getArgumentTypes())
+      entry->buffers.push_back(getByteSize(type));
+    entry->reads = entry->buffers.size();
+    for (Type type : body.getTerminator()->getOperandTypes())
+      entry->buffers.push_back(getByteSize(type));
+    if (kernel.getScratchBytes() != 0)
+      entry->buffers.push_back(kernel.getScratchBytes());
     kernelNumbers[kernel.getSymName()] = index.kernels.size();
     index.kernels.push_back(std::move(entry));
   }

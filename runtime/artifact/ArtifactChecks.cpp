@@ -354,6 +354,10 @@ private:
     if (kernel.target() >= index_.targets()->size())
       fault("kernel '" + kernel.name()->str() + "' is of target " +
             str(kernel.target()) + " of " + str(index_.targets()->size()));
+    if (kernel.buffers() && kernel.buffers()->size() != 0 &&
+        !isAligned(kernel.buffers()->Data()))
+      return fault("kernel '" + kernel.name()->str() +
+                   "' has no proper list of buffers");
     for (const KernelStage *stage : *kernel.stages())
       // The executor multiplies items by the number of workers.
       if (stage->items() > uint64_t{1} << 48)
@@ -465,10 +469,15 @@ private:
   void checkLaunch(const Launch &launch, uint64_t repeat,
                    const std::string &what) {
     if (launch.kernel() >= index_.kernels()->size())
-      fault(what + " launches kernel " + str(launch.kernel()) + " of " +
-            str(index_.kernels()->size()));
-    for (const Place *place : *launch.places())
-      checkPlace(place, 0, repeat, what);
+      return fault(what + " launches kernel " + str(launch.kernel()) + " of " +
+                   str(index_.kernels()->size()));
+    const auto *sizes = index_.kernels()->Get(launch.kernel())->buffers();
+    if (sizes && sizes->size() != launch.places()->size())
+      return fault(what + " has " + str(launch.places()->size()) +
+                   " buffers, its kernel wants " + str(sizes->size()));
+    for (uint32_t i = 0; i < launch.places()->size(); ++i)
+      checkPlace(launch.places()->Get(i), sizes ? sizes->Get(i) : 0, repeat,
+                 what + " buffer " + str(i));
   }
 
   void checkCollective(const Collective &collective, uint64_t bytes,

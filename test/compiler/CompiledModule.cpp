@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "test/compiler/CompiledModule.h"
+#include "test/compiler/TestDevice.h"
 
 #include "compiler/config/Cache.h"
 
@@ -30,6 +31,7 @@ Config functionConfig() {
   config.model.kind = ModelKind::File;
   config.training.globalBatch = 1;
   config.training.steps = 1;
+  config.devices.kind = testDeviceKind();
   config.devices.threads = 2;
   return config;
 }
@@ -37,7 +39,9 @@ Config functionConfig() {
 Config configFromText(const std::string &text,
                       const std::vector<std::string> &overrides) {
   Diagnostics diagnostics;
-  auto config = parseConfig(text, "test.yaml", overrides, diagnostics);
+  std::vector<std::string> all = overrides;
+  all.push_back(testDeviceOverride());
+  auto config = parseConfig(text, "test.yaml", all, diagnostics);
   if (!config) {
     ADD_FAILURE() << diagnostics.text();
     return {};

@@ -4,7 +4,7 @@
 #define KILN_TEST_COMPILER_COMPILEDMODULE_H
 
 #include "compiler/Compile.h"
-#include "runtime/Session.h"
+#include "runtime/session/Session.h"
 
 #include "mlir/IR/OwningOpRef.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "test/compiler/TrainedModel.h"
+#include "test/compiler/TestDevice.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -80,6 +81,8 @@ void expectClose(const std::vector<double> &found,
                  const std::vector<double> &wanted, double tolerance,
                  const std::string &what) {
   ASSERT_EQ(found.size(), wanted.size()) << what;
+  if (!testDeviceComputes())
+    return;
   double worst = 0;
   for (size_t step = 0; step < wanted.size(); ++step) {
     double error =

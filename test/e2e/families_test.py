@@ -20,13 +20,17 @@ FAMILIES = {
 TRANSFORMERS = ("gpt", "bert", "classifier")
 
 
+def write_family_data(test):
+    test.write("pages.txt", sample_data.documents(30))
+    test.write("lines.tsv", sample_data.labelled_sentences(60))
+    noise = random.Random(2)
+    test.write("pictures.idx", idx((40, 32, 32), (noise.randrange(256) for _ in range(40 * 1024))))
+
+
 class Families(harness.KilnTest):
     def setUp(self):
         super().setUp()
-        self.write("pages.txt", sample_data.documents(30))
-        self.write("lines.tsv", sample_data.labelled_sentences(60))
-        noise = random.Random(2)
-        self.write("pictures.idx", idx((40, 32, 32), (noise.randrange(256) for _ in range(40 * 1024))))
+        write_family_data(self)
 
     def train(self, family, run, training, devices={"count": 1}, **options):
         """Losses; what is left is saved in the folder `run`."""

@@ -47,7 +47,8 @@ int runRunCommand(const RunOptions &options);
 int runVerifyCommand(const CompileOptions &options, const std::string &plans,
                      uint64_t steps);
 int runSession(Session &session, const RunOptions &options);
-int runInspectCommand(const std::string &artifact, bool isJson);
+int runInspectCommand(const std::string &artifact, bool isJson,
+                      bool isListingKernels);
 int runCacheCommand(const std::string &action);
 int runCheckpointCommand(const std::string &action,
                          const std::vector<std::string> &paths,

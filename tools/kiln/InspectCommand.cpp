@@ -206,6 +206,21 @@ uint64_t countCodeBytes(const Artifact &artifact) {
   return bytes;
 }
 
+/// Every kernel with the family that serves it, its stages and parameters.
+void printKernels(const artifact::Index &index) {
+  for (const artifact::Kernel *kernel : *index.kernels()) {
+    const artifact::Target &target = *index.targets()->Get(kernel->target());
+    printf("%s\n  %s %s", kernel->name()->c_str(), target.backend()->c_str(),
+           kernel->family() ? kernel->family()->c_str() : "");
+    if (kernel->tuning() && kernel->tuning()->size() != 0)
+      printf(": %s", kernel->tuning()->c_str());
+    printf("\n");
+    for (const artifact::KernelStage *stage : *kernel->stages())
+      printf("  stage %s, %llu items\n", stage->symbol()->c_str(),
+             static_cast<unsigned long long>(stage->items()));
+  }
+}
+
 Json describeArtifact(const Artifact &artifact) {
   const artifact::Index &index = artifact.index();
   Json json;
@@ -218,6 +233,15 @@ Json describeArtifact(const Artifact &artifact) {
   json["plan"] = describePlan(artifact);
   json["kernel_count"] = index.kernels()->size();
   json["kernel_code_bytes"] = countCodeBytes(artifact);
+  json["kernels"] = Json::array();
+  for (const artifact::Kernel *kernel : *index.kernels()) {
+    Json entry;
+    entry["name"] = kernel->name()->str();
+    entry["backend"] = index.targets()->Get(kernel->target())->backend()->str();
+    entry["family"] = kernel->family() ? kernel->family()->str() : "";
+    entry["tuning"] = kernel->tuning() ? kernel->tuning()->str() : "";
+    json["kernels"].push_back(std::move(entry));
+  }
   json["images"] = Json::array();
   for (const artifact::Image *image : *index.images())
     json["images"].push_back(describeImage(index, *image));
@@ -321,7 +345,8 @@ void printVariables(const artifact::Image &image) {
 
 } // namespace
 
-int runInspectCommand(const std::string &path, bool isJson) {
+int runInspectCommand(const std::string &path, bool isJson,
+                      bool isListingKernels) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return inspectCheckpoint(path, isJson);
@@ -335,6 +360,10 @@ int runInspectCommand(const std::string &path, bool isJson) {
     printf("%s\n", describeArtifact(*artifact)
                        .dump(2, ' ', false, Json::error_handler_t::replace)
                        .c_str());
+    return 0;
+  }
+  if (isListingKernels) {
+    printKernels(artifact->index());
     return 0;
   }
   printPlan(*artifact);

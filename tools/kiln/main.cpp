@@ -147,6 +147,8 @@ private:
     inspect->add_option("ARTIFACT", runOptions.artifact, "file to show")
         ->required();
     inspect->add_flag("--json", isJson, "print JSON");
+    inspect->add_flag("--kernels", isListingKernels,
+                      "list the kernels with their tuning parameters");
     cache = addVerb("cache", "list, measure or clear the compile cache");
     cache->add_option("ACTION", word, "list, size or clear");
     checkpoint = addVerb("checkpoint", "look after the checkpoints of runs");
@@ -226,7 +228,7 @@ private:
     if (runVerb->parsed())
       return runRunCommand(runOptions);
     if (inspect->parsed())
-      return runInspectCommand(runOptions.artifact, isJson);
+      return runInspectCommand(runOptions.artifact, isJson, isListingKernels);
     if (cache->parsed())
       return runCacheCommand(word.empty() ? "list" : word);
     if (checkpoint->parsed())
@@ -249,7 +251,7 @@ private:
   std::vector<std::string> paths;
   bool keepsNothing = false;
   uint64_t steps = 0;
-  bool isJson = false;
+  bool isJson = false, isListingKernels = false;
   bool ignoresCache = false;
 };
 

@@ -3,6 +3,7 @@
 #include "runtime/Mesh.h"
 #include "runtime/device/dry/CommandPlace.h"
 
+#include <algorithm>
 #include <map>
 #include <vector>
 
@@ -15,7 +16,7 @@ struct Range {
   bool isWritten;
 
   bool overlaps(const Range &other) const {
-    return begin < other.end && other.begin < end;
+    return std::max(begin, other.begin) < std::min(end, other.end);
   }
 };
 
@@ -84,9 +85,7 @@ private:
     }
     touched_.clear();
     if (const artifact::Launch *launch = command.action_as_Launch()) {
-      for (const artifact::Place *buffer : *launch->places())
-        touched_.push_back(
-            rangeOf(*buffer, 1, repetition, /*isWritten=*/false));
+      addBuffers(*launch, repetition);
     } else if (const artifact::Copy *copy = command.action_as_Copy()) {
       touched_.push_back(rangeOf(*copy->source(), copy->bytes(), repetition,
                                  /*isWritten=*/false));
@@ -98,6 +97,16 @@ private:
                touched_);
     }
     return compare(place);
+  }
+
+  /// Of a buffer whose size is not known the first byte, as read.
+  void addBuffers(const artifact::Launch &launch, uint64_t repetition) {
+    const artifact::Kernel &kernel = *index_.kernels()->Get(launch.kernel());
+    for (uint32_t i = 0; i < launch.places()->size(); ++i)
+      touched_.push_back(
+          rangeOf(*launch.places()->Get(i),
+                  kernel.buffers() ? kernel.buffers()->Get(i) : 1, repetition,
+                  /*isWritten=*/kernel.buffers() && i >= kernel.reads()));
   }
 
   void start(const CommandPlace &place, const artifact::Collective &collective,

@@ -9,9 +9,8 @@ namespace kiln::dry {
 
 /// Checks that no command touches memory of a collective in flight: until it
 /// is waited for, its sources are not written, and its targets neither read
-/// nor written. Collectives among themselves run in order. Of a launch only
-/// the first byte of each buffer is known. `device` runs the image, and is
-/// named in messages.
+/// nor written. Collectives among themselves run in order. `device` runs the
+/// image, and is named in messages.
 Status checkHazards(const Artifact &artifact, const artifact::Program &program,
                     uint32_t device);
 

@@ -196,6 +196,20 @@ TEST(Dry, FindsCommandsOnMemoryInFlight) {
                               {Place(0, 0), Place(64, 0)});
                   }),
                   {"command 1 (f): touches [64, 65)"});
+  // Known sizes are kept to, and the buffers that are only read are told apart.
+  auto launch = [](uint64_t first, uint64_t second) {
+    return [=](IndexT &index, ProgramT &program) {
+      addLaunch(program, addKernel(index, {{"f", 1}}),
+                {Place(first, 0), Place(second, 0)});
+      index.kernels[0]->buffers = {16, 64};
+      index.kernels[0]->reads = 1;
+    };
+  };
+  EXPECT_TRUE(run(between(launch(0, 96))).ok());
+  expectViolation(between(launch(512, 8)), {"touches [8, 72) while [0, 16)"});
+  expectViolation(between(launch(0, 4040)),
+                  {"command 1 buffer 1 of 64 bytes at offset 4040 leaves the "
+                   "arena of 4096 bytes"});
   EXPECT_TRUE(run(between([](IndexT &, ProgramT &program) {
                 addCopy(program, Place(512, 0), Place(0, 0), 16);
               })).ok());

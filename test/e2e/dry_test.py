@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""devices.kind dry: every command of a plan is checked, nothing is computed, nothing of the model is in memory."""
+
+import resource
+
+import harness
+from families_test import FAMILIES, write_family_data
+
+PLANS = (
+    [],
+    ["devices.count=4", "devices.mesh={data: 2, tensor: 2}", "devices.zero=3", "devices.recompute=full"],
+    ["devices.count=3", "devices.speeds=[1, 2, 1]", "devices.zero=1", "devices.offload=optimizer"],
+)
+
+
+class Dry(harness.KilnTest):
+    def setUp(self):
+        super().setUp()
+        write_family_data(self)
+
+    def test_families(self):
+        for family, (model, data) in FAMILIES.items():
+            batch = 12 if family == "resnet" else 8
+            self.config("family.yaml", {"model": model, "data": data, "training": {"steps": 3, "global_batch": batch},
+                                        "checkpoint": {"every": 1}})
+            for plan in PLANS:
+                with self.subTest(family=family, plan=plan):
+                    out, _ = self.kiln("train", "family.yaml", "devices.kind=dry", *plan, "--losses", "losses",
+                                       "--run-folder", "run")
+                    self.assertIn("nothing was computed", out)
+                    self.assertIn("Device=dry:", out)
+                    self.assertEqual((self.folder / "losses").read_text(), "1 0 0x0p+0\n2 0 0x0p+0\n3 0 0x0p+0\n")
+                    # There is nothing to save.
+                    self.assertFalse(list(self.folder.glob("run/checkpoints/*")))
+
+    def test_memory(self):
+        """A plan that no machine can reserve: 1.6 TB of variables."""
+        self.config("large.yaml", {
+            "model": {"kind": "mlp", "hidden": [300000, 300000], "inputs": 16, "classes": 4},
+            "data": {"kind": "idx", "path": "images.idx", "labels": "labels.idx"},
+            "training": {"steps": 2, "global_batch": 8, "optimizer": {"kind": "adam"}}})
+        out, _ = self.kiln("train", "large.yaml", "devices.kind=dry")
+        self.assertIn("nothing was computed", out)
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 2**20, "KiB")
+
+
+if __name__ == "__main__":
+    harness.main()
