@@ -4,6 +4,17 @@
 
 include "mlir/Pass/PassBase.td"
 
+def VerifyContract : Pass<"kiln-verify-contract", "mlir::ModuleOp"> {
+  let summary = "Check what holds between two parts of the pipeline";
+  let description = [{
+    After the `step` no loss is left and the update assigns every parameter. After `shard` shards tile their tensors and
+    collectives are over axes of the mesh. After `fuse` every op of a phase is in a kernel or ties kernels together, and every
+    size is static. After `lower` commands name what is there, kernels run where their buffers lie, and each collective is waited for once.
+    After `plan` every kernel is planned and every buffer lies in the arena.
+  }];
+  let options = [Option<"after", "after", "std::string", "\"step\"", "step, shard, fuse, lower or plan">];
+}
+
 def RoundActivations : Pass<"kiln-round-activations", "mlir::ModuleOp"> {
   let summary = "Round activations and the matrices they meet to bf16";
   let description = [{

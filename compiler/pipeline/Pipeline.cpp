@@ -70,6 +70,7 @@ void buildStepPipeline(OpPassManager &manager, const Config &config,
   manager.addPass(createBuildStep(getStepOptions(config.training)));
   manager.addPass(createCanonicalizerPass());
   manager.addPass(createCSEPass());
+  manager.addPass(createVerifyContract({"step"}));
   // One device's shard of it.
   ShardOptions shard;
   shard.data = plan.mesh.data;
@@ -81,6 +82,7 @@ void buildStepPipeline(OpPassManager &manager, const Config &config,
   manager.addPass(createMergeCollectives());
   if (plan.offload == Offload::Optimizer)
     manager.addPass(createOffloadOptimizer());
+  manager.addPass(createVerifyContract({"shard"}));
   if (tests.changeStep)
     manager.addPass(std::make_unique<ChangeStepPass>(tests.changeStep));
   SplitImagesOptions split;
@@ -98,9 +100,12 @@ void buildImagePipeline(OpPassManager &manager, const Config &config,
   // No CSE from here on: gradient rules write forward values again so that they
   // are computed where they are read.
   manager.addPass(createFuseKernels(&backends));
+  manager.addPass(createVerifyContract({"fuse"}));
   manager.addPass(createLowerToExec());
+  manager.addPass(createVerifyContract({"lower"}));
   manager.addPass(createPlanKernels(&backends));
   manager.addPass(createPlanMemory(&backends, tests.hasRedZones));
+  manager.addPass(createVerifyContract({"plan"}));
 }
 
 void buildPlanPipeline(OpPassManager &manager, const Config &config,

@@ -2,8 +2,6 @@
 #include "test/compiler/CompiledModule.h"
 #include "test/compiler/TestDevice.h"
 
-#include "compiler/config/Cache.h"
-
 #include "mlir/Parser/Parser.h"
 
 #include <cstdlib>
@@ -24,6 +22,11 @@ TemporaryFolder::TemporaryFolder() {
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
   std::filesystem::remove_all(path, ignored);
+}
+
+std::string kernelCacheFolder() {
+  const char *folder = std::getenv("KILN_CACHE_DIR");
+  return folder ? folder : "";
 }
 
 Config functionConfig() {
@@ -56,7 +59,7 @@ std::unique_ptr<CompiledModule> CompiledModule::compile(mlir::ModuleOp module,
   auto result = std::make_unique<CompiledModule>();
   CompileOptions options;
   options.isReference = isReference;
-  options.cacheFolder = Cache::defaultFolder();
+  options.cacheFolder = kernelCacheFolder();
   Status status = compileModule(module, config, options, result->file());
   if (!status.ok()) {
     ADD_FAILURE() << "does not compile: " << status.message();

@@ -27,6 +27,10 @@ private:
   std::filesystem::path path;
 };
 
+/// The cache of kernels that ctest gives to all tests; empty, for none, when a
+/// test is run by hand.
+std::string kernelCacheFolder();
+
 /// The config of a module of functions: no data, no training.
 Config functionConfig();
 

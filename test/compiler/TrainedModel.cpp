@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "test/compiler/TrainedModel.h"
+
 #include "test/compiler/TestDevice.h"
 
 #include <cmath>
@@ -64,6 +65,7 @@ void compile(const std::string &text, const std::vector<std::string> &overrides,
              const std::string &artifact, bool isReference) {
   CompileOptions options;
   options.isReference = isReference;
+  options.cacheFolder = kernelCacheFolder();
   Status status =
       compileConfig(configFromText(text, overrides), options, artifact);
   ASSERT_TRUE(status.ok()) << status.message();

@@ -92,13 +92,13 @@ class Command(KilnTest):
         self.assertIn("Cache hit: ", out)
         self.assertEqual(err, "")
         self.assertEqual((self.folder / "a.kiln").read_bytes(), (self.folder / "b.kiln").read_bytes())
-        self.assertIn("1 entries", self.kiln("cache")[0])
+        self.assertIn("1 artifacts", self.kiln("cache")[0])
         # Another config is another entry; what does not change the program may be set and hit.
         self.assertNotIn("Cache hit", self.kiln("compile", "tiny.yaml", "-o", "c.kiln", "training.seed=1")[0])
 
     def test_damaged_cache_entry_is_a_miss(self):
         self.kiln("compile", "tiny.yaml", "-o", "a.kiln")
-        entry, = (path for path in (self.folder / "cache").rglob("*") if path.is_file())
+        entry, = (self.folder / "cache").rglob("*.kiln")
         damaged = bytearray(entry.read_bytes())
         damaged[len(damaged) // 2] ^= 1
         entry.chmod(0o644)

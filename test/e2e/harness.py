@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the end-to-end tests share: a folder of its own for each test, with data and a config that compiles fast."""
 
+import contextlib
 import json
 import os
 import random
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 KILN = None
 # The kind of device that all tests run on; None for what the configs say.
 DEVICE = os.environ.get("KILN_TEST_DEVICE")
+# A cache from which all tests take compiled kernels; None for none.
+KERNELS = Path(os.environ["KILN_TEST_CACHE"]) if os.environ.get("KILN_TEST_CACHE") else None
 
 TINY = {
     "model": {"kind": "gpt", "layers": 1, "hidden": 32, "heads": 2, "sequence": 16, "vocabulary": 256},
@@ -62,18 +65,36 @@ def plan_pages(images):
     return sorted((image["arena_bytes"] + image["host_bytes"] + 4095) // 4096 * 4096 for image in images)
 
 
+def link_kernels(source, target):
+    """Gives one cache the kernels that another has. Others may do the same at the same time."""
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for path in source.glob("*.kernel"):
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            os.link(path, target / path.name)
+
+
 class KilnTest(unittest.TestCase):
     def setUp(self):
         scratch = tempfile.TemporaryDirectory(prefix="kiln-e2e-")
         self.addCleanup(scratch.cleanup)
         self.folder = Path(scratch.name)
         self.environment = dict(os.environ, KILN_CACHE_DIR=str(self.folder / "cache"))
+        self.share_kernels()
         noise = random.Random(1)
         self.write("words.txt", bytes(noise.choice(b"abc def\n") for _ in range(4000)))
         self.write("images.idx", idx((40, 4, 4), (noise.randrange(256) for _ in range(640))))
         self.write("labels.idx", idx((40,), (i % 4 for i in range(40))))
         self.config("tiny.yaml", TINY)
         self.config("mlp.yaml", PERCEPTRON)
+
+    def share_kernels(self):
+        """Compiling the same kernels again in every test would take most of its time. Artifacts are each test's own."""
+        if not KERNELS:
+            return
+        cache = self.folder / "cache"
+        cache.mkdir(mode=0o700)
+        link_kernels(KERNELS, cache)
+        self.addCleanup(link_kernels, cache, KERNELS)
 
     def write(self, name, content):
         path = self.folder / name

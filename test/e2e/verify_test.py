@@ -51,7 +51,7 @@ class Verify(KilnTest):
     def test_kind_and_threads_of_the_config_are_kept(self):
         own = ["devices={kind: cpu, threads: 3, memory: 1, count: 2}"]
         self.kiln("verify", "mlp.yaml", "--plans", "2", "--steps", "1", *own)
-        artifacts = [path for path in (self.folder / "cache").rglob("*") if path.is_file()]
+        artifacts = list((self.folder / "cache").rglob("*.kiln"))
         plans = [json.loads(self.kiln("inspect", "--json", path)[0])["plan"] for path in artifacts]
         self.assertEqual([(plan["device"], plan["threads"]) for plan in plans], [("cpu", 3)] * 3)
         self.assertIn(2, [plan["devices"] for plan in plans])
@@ -70,7 +70,7 @@ class Verify(KilnTest):
     def test_a_plan_that_deviates(self):
         arguments = ["verify", "mlp.yaml", "--plans", "1", "--steps", "2"]
         self.kiln(*arguments)
-        entries = sorted((path for path in (self.folder / "cache").rglob("*") if path.is_file()),
+        entries = sorted((self.folder / "cache").rglob("*.kiln"),
                          key=lambda path: path.stat().st_mtime_ns)
         self.assertEqual(len(entries), 2)
         # In the place of the plan's artifact, one that starts from other weights.

@@ -172,6 +172,7 @@ Outcome Zoo::train(const Model &model, const Plan &plan,
   keys.push_back(testDeviceOverride());
   CompileOptions options;
   options.changeStep = changeStep;
+  options.cacheFolder = kernelCacheFolder();
   Diagnostics diagnostics;
   auto config = parseConfig(describe(model), "test.yaml", keys, diagnostics);
   if (!config) {

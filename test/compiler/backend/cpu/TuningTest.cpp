@@ -88,8 +88,7 @@ std::string printKernel(const Sample &sample) {
 /// A shared object in memory.
 class Library {
 public:
-  explicit Library(const std::string &bytes)
-      : file(memfd_create("kernel", 0)) {
+  explicit Library(const std::string &bytes) : file(memfd_create("kernel", 0)) {
     EXPECT_EQ(write(file, bytes.data(), bytes.size()), ssize_t(bytes.size()));
     handle =
         dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW);
