@@ -2,7 +2,7 @@
 // Ops whose windows slide over images. Their definitions are two maps that are
 // each other's adjoint: `gatherWindows` copies the elements of all windows, and
 // `scatterWindows` sums what windows hold back into images.
-#include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Answers.h"
 #include "dialects/kiln/Windows.h"
 
 #include <limits>
@@ -10,8 +10,6 @@
 using namespace mlir;
 
 namespace kiln {
-
-using Values = SmallVector<Value>;
 
 static int64_t countWindows(int64_t size, int64_t window, int64_t stride,
                             int64_t padding) {

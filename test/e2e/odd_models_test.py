@@ -89,7 +89,13 @@ TRUTH = model("7", [("w", "tensor<7x5xf64>", ROWS)], """
 
 # A gate without the batch, and a penalty on it: a kernel on all samples that also summed the gate would do so, and store
 # the sum, once per sample.
-GATE = model("16", [("gate", "tensor<8xf64>", "")], """
+GATE = """kiln.variable @gate : tensor<8xf64> parameter normal {a = 0.0, b = 0.5}
+func.func @model(%image: tensor<?x16xf64> {kiln.input = "image"}, %label: tensor<?xi32> {kiln.input = "label"},
+    %gate: tensor<8xf64> {kiln.variable = @gate})
+    -> (tensor<f64>, tensor<f64> {kiln.denominator}) attributes {kiln.loss} {
+  %one = kiln.constant 1.0 : tensor<f64>
+  %ones = kiln.broadcast "->b" %one : tensor<f64> -> tensor<?xf64>
+  %count = kiln.sum "b->" %ones : tensor<?xf64> -> tensor<f64>
   %g = kiln.tanh %gate : tensor<8xf64>
   %wide = kiln.broadcast "s->bsi" %g : tensor<8xf64> -> tensor<?x8x16xf64>
   %x = kiln.broadcast "bi->bsi" %image : tensor<?x16xf64> -> tensor<?x8x16xf64>
@@ -98,7 +104,10 @@ GATE = model("16", [("gate", "tensor<8xf64>", "")], """
   %penalty = kiln.sum "s->" %g : tensor<8xf64> -> tensor<f64>
   %each = kiln.broadcast "->b" %penalty : tensor<f64> -> tensor<?xf64>
   %both = kiln.add %score, %each : tensor<?xf64>
-  %v = kiln.broadcast "b->bn" %both : tensor<?xf64> -> tensor<?x1xf64>""", ("%v", 1))
+  %loss = kiln.sum "b->" %both : tensor<?xf64> -> tensor<f64>
+  return %loss, %count : tensor<f64>, tensor<f64>
+}
+"""
 
 
 class OddModels(KilnTest):
@@ -107,8 +116,8 @@ class OddModels(KilnTest):
         size = 1
         for dimension in shape:
             size *= dimension
-        self.write("values.idx", harness.idx((40, *shape), (noise.randrange(256) for _ in range(40 * size))))
-        self.write("classes.idx", harness.idx((40,), (noise.randrange(5) for _ in range(40))))
+        self.write("values.idx", harness.idx((80, *shape), (noise.randrange(256) for _ in range(80 * size))))
+        self.write("classes.idx", harness.idx((80,), (noise.randrange(5) for _ in range(80))))
         self.write("model.mlir", text)
         # A large epsilon: gradients that are rounding alone must not become steps.
         self.config("odd.yaml", {
@@ -135,7 +144,7 @@ class OddModels(KilnTest):
 
     def test_gate_and_penalty(self):
         self.prepare(GATE, (16,))
-        for batch in (1, 11, 40):
+        for batch in (1, 11, 64):
             with self.subTest(batch=batch):
                 self.compare_with_reference("odd.yaml", f"training.global_batch={batch}", tolerance=1e-12)
         self.verify(GATE, (16,), "{count: 2, mesh: {data: 2, tensor: 1}, zero: 3}")
