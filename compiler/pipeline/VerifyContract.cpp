@@ -154,10 +154,9 @@ static LogicalResult verifyPlan(ModuleOp module) {
   for (auto buffer : module.getOps<exec::BufferOp>()) {
     if (!buffer.getOffset())
       continue; // Nothing uses it.
-    int64_t begin = *buffer.getOffset();
-    bool isInside = buffer.getHost()
-                        ? begin >= arena && begin + buffer.getBytes() <= end
-                        : begin >= 0 && begin + buffer.getBytes() <= arena;
+    int64_t begin = *buffer.getOffset(), past = begin + buffer.getBytes();
+    bool isInside = buffer.getHost() ? begin >= arena && past <= end
+                                     : begin >= 0 && past <= arena;
     if (!isInside)
       return buffer.emitOpError("lies at ")
              << begin << ", outside of the memory that is planned";
