@@ -141,6 +141,7 @@ static Status compileVerified(ModuleOp module, const Config &config,
   options.enter("passes");
   Plan plan = resolvePlan(config);
   PassManager passes(module.getContext());
+  passes.enableVerifier(false); // Contracts do it.
   buildPlanPipeline(passes, config, plan, *backends,
                     {options.changeStep, options.hasRedZones});
   if (!options.dumpFolder.empty()) {

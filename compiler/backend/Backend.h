@@ -94,6 +94,9 @@ public:
   virtual mlir::FailureOr<KernelPlan>
   plan(exec::KernelOp kernel, const TuningRecord &tuning) const = 0;
 
+  /// Loads the dialects that `generate` makes ops of. Not while passes run.
+  virtual void prepare(mlir::MLIRContext &) const {}
+
   /// Generates the code of planned kernels; the same kernels give the same
   /// bytes. `store` may be null.
   virtual mlir::FailureOr<GeneratedCode>

@@ -20,6 +20,13 @@ struct GenerateCodePass : impl::GenerateCodeBase<GenerateCodePass> {
                    ProgramCode *code)
       : backends(backends), store(store), code(code) {}
 
+  LogicalResult initialize(MLIRContext *context) override {
+    for (const Backend *backend :
+         (backends ? *backends : getDefaultBackends()).getAll())
+      backend->prepare(*context);
+    return success();
+  }
+
   void runOnOperation() override {
     const Backends &asked = backends ? *backends : getDefaultBackends();
     for (const Backend *backend : asked.getAll()) {

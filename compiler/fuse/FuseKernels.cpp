@@ -15,6 +15,7 @@
 #include "mlir/IR/IRMapping.h"
 
 #include <queue>
+#include <unordered_map>
 
 using namespace mlir;
 
@@ -143,6 +144,7 @@ private:
   void copyTo(Group *reader, Operation *op);
   bool tryJoin(Group *writer, Group *reader);
   bool canJoin(Group *writer, Group *reader);
+  bool canShareLoops(ArrayRef<Operation *> ops);
   bool markReadersBefore(Group *from, Group *to);
   void mergeRanks(Group *from, Group *to);
   SmallVector<Operation *> merge(ArrayRef<Operation *> some,
@@ -157,6 +159,8 @@ private:
   std::vector<std::unique_ptr<Group>> groups;
   SmallVector<Group *> ranked; // By rank.
   unsigned searches = 0;
+  /// What was found of lists of ops, by their hash: layers are alike.
+  std::unordered_map<size_t, bool> sharing;
   /// Pairs of groups that could not join, with how often each had changed. As
   /// long as neither changes they cannot: what keeps them apart is theirs, or a
   /// path between them through others, which joins of others leave one.
@@ -183,7 +187,7 @@ Grouping::Grouping(Block &block, const FusionLimits &limits)
     group.last = group.rank = position;
     group.isScalar = isScalar(&op);
     group.isOnlyExpanding = isExpanding(&op);
-    group.hasUnusualRows = hasUnusualRows(&op);
+    group.hasUnusualRows = group.isOpen && hasUnusualRows(&op);
     group.largest = countLargest(&op);
     ranked.push_back(&group);
     groupOf[&op] = &group;
@@ -266,11 +270,11 @@ static bool mixesScalars(Group *writer, Group *reader) {
 
 SmallVector<Operation *> Grouping::merge(ArrayRef<Operation *> some,
                                          ArrayRef<Operation *> others) {
-  SmallVector<Operation *> together(some);
-  together.append(others.begin(), others.end());
-  llvm::sort(together, [&](Operation *a, Operation *b) {
-    return positions[a] < positions[b];
-  });
+  SmallVector<Operation *> together(some.size() + others.size());
+  std::merge(some.begin(), some.end(), others.begin(), others.end(),
+             together.begin(), [&](Operation *a, Operation *b) {
+               return positions.lookup(a) < positions.lookup(b);
+             });
   return together;
 }
 
@@ -312,6 +316,34 @@ bool Grouping::tryJoin(Group *writer, Group *reader) {
   return true;
 }
 
+// Of the ops with their types, and of which of them reads which.
+static size_t hashStructure(ArrayRef<Operation *> ops) {
+  llvm::SmallDenseMap<Value, unsigned, 32> numbers;
+  llvm::hash_code hash(ops.size());
+  for (Operation *op : ops) {
+    hash = llvm::hash_combine(hash, op->getName().getAsOpaquePointer(),
+                              op->hashProperties(),
+                              op->getResult(0).getType().getAsOpaquePointer());
+    for (Value operand : op->getOperands()) {
+      unsigned number =
+          numbers.try_emplace(operand, numbers.size()).first->second;
+      hash = llvm::hash_combine(hash, number,
+                                operand.getType().getAsOpaquePointer());
+    }
+    numbers.try_emplace(op->getResult(0), numbers.size());
+  }
+  return hash;
+}
+
+// Two lists that differ and have the same hash would at worst make a kernel
+// that the backend refuses.
+bool Grouping::canShareLoops(ArrayRef<Operation *> ops) {
+  auto [slot, isNew] = sharing.try_emplace(hashStructure(ops));
+  if (isNew)
+    slot->second = KernelDomain::analyse(ops).has_value();
+  return slot->second;
+}
+
 // Whether they can share loops and no cycle arises; then their ranks are those
 // of one group.
 bool Grouping::canJoin(Group *writer, Group *reader) {
@@ -320,7 +352,7 @@ bool Grouping::canJoin(Group *writer, Group *reader) {
     return false;
   if (reader->isOnlyExpanding)
     return false; // Its result would be stored.
-  if (!KernelDomain::analyse(merge(writer->ops, reader->ops)))
+  if (!canShareLoops(merge(writer->ops, reader->ops)))
     return false;
   Group *earlier = writer->rank < reader->rank ? writer : reader;
   Group *later = earlier == writer ? reader : writer;

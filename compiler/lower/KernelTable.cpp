@@ -50,11 +50,11 @@ static int64_t countBytes(KernelOp kernel) {
 static unsigned hashBody(Region &region) {
   llvm::hash_code hash(0);
   for (Operation &op : region.front())
-    hash = llvm::hash_combine(
-        hash, OperationEquivalence::computeHash(
-                  &op, OperationEquivalence::ignoreHashValue,
-                  OperationEquivalence::ignoreHashValue,
-                  OperationEquivalence::IgnoreLocations));
+    hash =
+        llvm::hash_combine(hash, OperationEquivalence::computeHash(
+                                     &op, OperationEquivalence::ignoreHashValue,
+                                     OperationEquivalence::ignoreHashValue,
+                                     OperationEquivalence::IgnoreLocations));
   return unsigned(size_t(hash)) >> 2; // Not a key that the map reserves.
 }
 

@@ -85,10 +85,9 @@ Place PhaseLowering::placeCollected(Operation *op, unsigned index) {
       if (!assign)
         continue;
       bool isReadLater = false;
-      for (auto read : phase.getBody().front().getOps<ReadOp>())
-        if (read.getVariable() == assign.getVariable())
-          if (Operation *last = lastUse(read.getResult()))
-            isReadLater |= last == op || op->isBeforeInBlock(last);
+      for (ReadOp read : readsOf.lookup(assign.getVariableAttr().getAttr()))
+        if (Operation *last = lastUse(read.getResult()))
+          isReadLater |= last == op || op->isBeforeInBlock(last);
       if (!isReadLater)
         return variablePlace(assign.getVariable());
     }

@@ -20,6 +20,8 @@ Value PhaseLowering::root(Value value) {
 
 void PhaseLowering::findLastUses() {
   Block &block = phase.getBody().front();
+  for (auto read : block.getOps<ReadOp>())
+    readsOf[read.getVariableAttr().getAttr()].push_back(read);
   for (Operation &op : block)
     if (!isAlias(&op))
       for (Value operand : op.getOperands())
@@ -72,9 +74,7 @@ PhaseLowering::placeInVariable(KernelOp kernel, unsigned index,
   if (!assign)
     return std::nullopt;
   Place place = variablePlace(assign.getVariable());
-  for (auto read : phase.getBody().front().getOps<ReadOp>()) {
-    if (read.getVariable() != assign.getVariable())
-      continue;
+  for (ReadOp read : readsOf.lookup(assign.getVariableAttr().getAttr())) {
     for (OpOperand &use : read->getUses()) {
       Operation *user = use.getOwner();
       if (isAlias(user))
@@ -115,8 +115,7 @@ Place PhaseLowering::placeResult(KernelOp kernel, unsigned index,
 
 // Buffers are aligned; offsets and strides may be multiples of less.
 static int64_t getAlignment(const Place &place) {
-  return std::gcd(std::gcd(place.offset, place.stride),
-                  exec::kLeastAlignment);
+  return std::gcd(std::gcd(place.offset, place.stride), exec::kLeastAlignment);
 }
 
 static OperandFacts findFacts(ArrayRef<Place> operands, bool isOnHost,
@@ -131,11 +130,44 @@ static OperandFacts findFacts(ArrayRef<Place> operands, bool isOnHost,
   return facts;
 }
 
+// Whether a value lies in the host's memory, also before it has its place.
+// Values of one kernel lie together, so one of them tells, unless it is made of
+// constants alone.
+bool PhaseLowering::isHostValue(Value value) {
+  value = root(value);
+  if (auto known = places.find(value); known != places.end())
+    return known->second.buffer.getHost();
+  Operation *op = value.getDefiningOp();
+  if (auto read = dyn_cast_or_null<ReadOp>(op))
+    return variablePlace(read.getVariable()).buffer.getHost();
+  if (auto transfer = dyn_cast_or_null<TransferOp>(op))
+    return transfer.getMemory() == Memory::host;
+  if (!isa_and_nonnull<KernelOp>(op))
+    return false;
+  for (Value operand : op->getOperands()) {
+    Operation *maker = root(operand).getDefiningOp();
+    if (!maker || !isa<KernelOp>(maker) || maker->getNumOperands() != 0)
+      return isHostValue(operand);
+  }
+  return false;
+}
+
+// A kernel runs where its operands lie; one of constants, which has none, where
+// its results are read.
+bool PhaseLowering::isOnHost(KernelOp kernel) {
+  if (kernel.getNumOperands() != 0)
+    return places.lookup(root(kernel.getOperand(0))).buffer.getHost();
+  return llvm::any_of(kernel->getUsers(), [&](Operation *user) {
+    return isa<KernelOp>(user) && user->getNumResults() != 0 &&
+           isHostValue(user->getResult(0));
+  });
+}
+
 LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
   KernelTable::Body &body = kernels.find(kernel);
   SmallVector<Place> operands;
   llvm::SmallBitVector taken(kernel.getNumOperands());
-  // A kernel runs where its operands lie.
+  bool isHost = isOnHost(kernel);
   unsigned hostOperands = 0;
   for (Value operand : kernel.getOperands()) {
     Place place = places.lookup(root(operand));
@@ -149,7 +181,7 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
            << kernel.getNumOperands() - hostOperands
            << " in the device's; wanted all in one";
   for (unsigned index = 0; index < kernel.getNumResults(); ++index) {
-    Place place = placeResult(kernel, index, body.overwritable, taken, hostOperands);
+    Place place = placeResult(kernel, index, body.overwritable, taken, isHost);
     beforeWrite(place);
     places[kernel.getResult(index)] = place;
     operands.push_back(place);
@@ -161,8 +193,8 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
     offsets.push_back(place.offset);
     strides.push_back(place.stride);
   }
-  exec::KernelOp code = kernels.get(
-      body, findFacts(operands, hostOperands != 0, body.overwritable));
+  exec::KernelOp code =
+      kernels.get(body, findFacts(operands, isHost, body.overwritable));
   exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(),
                          commands.getArrayAttr(names), offsets, strides,
                          kernel.getNumOperands(), code.getSymName(), body.flops,

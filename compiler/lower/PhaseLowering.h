@@ -85,6 +85,8 @@ private:
     return {symbols.lookup<exec::BufferOp>(("variable." + name).str())};
   }
   mlir::Operation *lastUse(mlir::Value value);
+  bool isHostValue(mlir::Value value);
+  bool isOnHost(KernelOp kernel);
   mlir::Value root(mlir::Value value);
 
   PhaseOp phase;
@@ -95,6 +97,8 @@ private:
   std::string program;
   llvm::DenseMap<mlir::Value, Place> places; // By root value.
   llvm::DenseMap<mlir::Value, mlir::Operation *> lastUses;
+  llvm::DenseMap<mlir::StringAttr, llvm::SmallVector<ReadOp, 1>>
+      readsOf; // By variable.
   llvm::SmallVector<std::tuple<Place, Place, int64_t>> pendingCopies;
   std::vector<std::pair<int64_t, Pieces>> running; // By ticket.
   shard::Mesh mesh;

@@ -48,6 +48,13 @@ static ScheduleStepOptions getScheduleOptions(const Config &config,
   return schedule;
 }
 
+// Blocks have no branches that could be simplified.
+static std::unique_ptr<Pass> createCanonicalizer() {
+  GreedyRewriteConfig config;
+  config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
+  return createCanonicalizerPass(config);
+}
+
 namespace {
 /// What a test does to the step.
 struct ChangeStepPass : PassWrapper<ChangeStepPass, OperationPass<ModuleOp>> {
@@ -68,7 +75,7 @@ void buildStepPipeline(OpPassManager &manager, const Config &config,
   differentiate.recompute = wordOf(plan.recompute);
   manager.addPass(createDifferentiate(differentiate));
   manager.addPass(createBuildStep(getStepOptions(config.training)));
-  manager.addPass(createCanonicalizerPass());
+  manager.addPass(createCanonicalizer());
   manager.addPass(createCSEPass());
   manager.addPass(createVerifyContract({"step"}));
   // One device's shard of it.
@@ -78,7 +85,7 @@ void buildStepPipeline(OpPassManager &manager, const Config &config,
   shard.zero = plan.zero;
   shard.sequenceParallel = plan.isSequenceParallel;
   manager.addPass(createShard(shard));
-  manager.addPass(createCanonicalizerPass());
+  manager.addPass(createCanonicalizer());
   manager.addPass(createMergeCollectives());
   if (plan.offload == Offload::Optimizer)
     manager.addPass(createOffloadOptimizer());
@@ -96,7 +103,7 @@ void buildImagePipeline(OpPassManager &manager, const Config &config,
   // The batch has a size from here on.
   manager.addPass(createScheduleStep(getScheduleOptions(config, plan)));
   manager.addPass(createDecomposeComposites(&backends));
-  manager.addPass(createCanonicalizerPass());
+  manager.addPass(createCanonicalizer());
   // No CSE from here on: gradient rules write forward values again so that they
   // are computed where they are read.
   manager.addPass(createFuseKernels(&backends));

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Checks what holds between the parts of the pipeline. A verifier of an op sees
 // the op alone; these are facts of a whole module, each established by one
-// part and relied on by all that follow.
+// part and relied on by all that follow. The ops are verified here too, instead
+// of after every pass.
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Sharding.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Verifier.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -178,7 +180,7 @@ struct VerifyContractPass : impl::VerifyContractBase<VerifyContractPass> {
     };
     for (auto [name, check] : checks)
       if (name == after) {
-        if (failed(check(getOperation())))
+        if (failed(verify(getOperation())) || failed(check(getOperation())))
           signalPassFailure();
         markAllAnalysesPreserved();
         return;

@@ -140,7 +140,8 @@ static Work getCompositeWork(Operation *op) {
   for (Value operand : op->getOperands())
     if (!mapping.contains(operand))
       mapping.map(operand, block.addArgument(operand.getType(), op->getLoc()));
-  OpBuilder builder = OpBuilder::atBlockEnd(&block);
+  OpBuilder builder(op->getContext());
+  builder.setInsertionPointToEnd(&block);
   Operation *copy = builder.clone(*op, mapping);
   builder.setInsertionPoint(copy);
   cast<Composite>(copy).decompose(builder);
@@ -162,7 +163,8 @@ Work getDerivedWork(Operation *op) {
   // The product of sizes would be that of markers.
   if (!llvm::all_of(op->getOperandTypes(), isStatic) ||
       !llvm::all_of(op->getResultTypes(), isStatic))
-    llvm::report_fatal_error("the work of an op whose batch has no size yet");
+    llvm::report_fatal_error(
+        "the work of an op is asked for while its batch has no size yet");
   if (auto structured = dyn_cast<Structured>(op))
     return getStructuredWork(structured);
   if (isa<Composite>(op))

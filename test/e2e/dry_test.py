@@ -33,6 +33,26 @@ class Dry(harness.KilnTest):
                     # There is nothing to save.
                     self.assertFalse(list(self.folder.glob("run/checkpoints/*")))
 
+    def check_gpt(self, layers, hidden, heads, mesh, *plan):
+        """One step on samples of a small text; the memory is that of the processes that compile and check."""
+        self.config("gpt.yaml", {
+            "model": {"kind": "gpt", "layers": layers, "hidden": hidden, "heads": heads, "sequence": 1024,
+                      "vocabulary": 50304},
+            "data": {"kind": "text", "path": "words.txt"},
+            "training": {"steps": 1, "global_batch": max(8, mesh["data"]), "micro_batch": 1, "clip_norm": 1.0}})
+        out, _ = self.kiln("train", "gpt.yaml", "devices.kind=dry", f"devices.count={mesh['data'] * mesh['tensor']}",
+                           f"devices.mesh={{data: {mesh['data']}, tensor: {mesh['tensor']}}}", *plan, "--no-run-folder")
+        self.assertIn("every command of the plan holds", out)
+
+    def test_a_gpt_of_6_billion_parameters(self):
+        for data, tensor in ((8, 1), (1, 8), (4, 2)):
+            with self.subTest(data=data, tensor=tensor):
+                self.check_gpt(72, 2560, 32, {"data": data, "tensor": tensor}, "devices.zero=1")
+
+    def test_a_gpt_of_a_trillion_parameters(self):
+        self.check_gpt(128, 25600, 160, {"data": 64, "tensor": 8}, "devices.zero=3", "devices.recompute=full")
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 4 * 2**20, "KiB")
+
     def test_memory(self):
         """A plan that no machine can reserve: 1.6 TB of variables."""
         self.config("large.yaml", {

@@ -58,6 +58,7 @@ std::optional<Times> timePasses(const kiln::Config &config) {
     return std::nullopt;
   Times times;
   PassManager manager(&context.mlir);
+  manager.enableVerifier(false); // As in Compile.cpp.
   kiln::buildPlanPipeline(manager, config, kiln::resolvePlan(config),
                           kiln::getDefaultBackends());
   manager.addInstrumentation(std::make_unique<PassTimer>(times));

@@ -176,6 +176,9 @@ public:
 
   FailureOr<KernelPlan> plan(exec::KernelOp kernel,
                              const TuningRecord &tuning) const override;
+  void prepare(MLIRContext &context) const override {
+    loadLoweringDialects(context);
+  }
   FailureOr<GeneratedCode> generate(ArrayRef<exec::KernelOp> kernels,
                                     CodeStore *store) const override;
 
@@ -302,8 +305,6 @@ FailureOr<GeneratedCode> CpuBackend::generate(ArrayRef<exec::KernelOp> kernels,
     missing.push_back(kernel);
     numbers.push_back(number);
   }
-  if (!missing.empty())
-    loadLoweringDialects(*kernels.front()->getContext());
   std::vector<std::optional<std::string>> compiled = compileAll(missing);
   for (auto [number, object] : llvm::zip_equal(numbers, compiled)) {
     if (!object)

@@ -35,9 +35,9 @@ struct Span {
   }
 };
 
-class MemoryPlan {
+class PlannedMemory {
 public:
-  explicit MemoryPlan(ModuleOp module, int64_t rounding)
+  explicit PlannedMemory(ModuleOp module, int64_t rounding)
       : module(module), rounding(rounding) {
     for (auto buffer : module.getOps<exec::BufferOp>()) {
       numbers[buffer.getSymName()] = buffers.size();
@@ -80,7 +80,7 @@ private:
   int64_t greatest = 0;
 };
 
-Access MemoryPlan::describe(Operation *command) {
+Access PlannedMemory::describe(Operation *command) {
   Access access;
   auto names = command->getAttrOfType<ArrayAttr>("buffers");
   // Of a launch the first are read, the others written; a copy has its source
@@ -97,7 +97,7 @@ Access MemoryPlan::describe(Operation *command) {
 
 // A phase that repeats is the same every time, so two rounds show all that one
 // can leave to the next.
-std::vector<Access> MemoryPlan::unroll(exec::ProgramOp program) {
+std::vector<Access> PlannedMemory::unroll(exec::ProgramOp program) {
   std::vector<Access> schedule;
   for (auto phase : program.getBody().front().getOps<exec::PhaseOp>())
     for (unsigned round = 0; round < std::min<uint64_t>(phase.getRepeat(), 2);
@@ -112,7 +112,8 @@ std::vector<Access> MemoryPlan::unroll(exec::ProgramOp program) {
 
 // A span ends with the last read before the buffer is filled again. A command
 // that reads and writes a buffer goes on with it.
-std::vector<Span> MemoryPlan::findSpans(const std::vector<Access> &schedule) {
+std::vector<Span>
+PlannedMemory::findSpans(const std::vector<Access> &schedule) {
   std::vector<Span> spans;
   std::vector<std::optional<size_t>> open(buffers.size());
   for (unsigned buffer = 0; buffer < buffers.size(); ++buffer)
@@ -139,7 +140,7 @@ std::vector<Span> MemoryPlan::findSpans(const std::vector<Access> &schedule) {
   return spans;
 }
 
-void MemoryPlan::addUp(const std::vector<Span> &spans, size_t commands) {
+void PlannedMemory::addUp(const std::vector<Span> &spans, size_t commands) {
   std::vector<int64_t> live(commands + 1);
   for (const Span &span : spans)
     for (size_t time = span.first; time <= span.last; ++time)
@@ -147,7 +148,7 @@ void MemoryPlan::addUp(const std::vector<Span> &spans, size_t commands) {
   greatest = std::max(greatest, *llvm::max_element(live));
 }
 
-void MemoryPlan::checkOverlaps(const std::vector<Span> &spans) {
+void PlannedMemory::checkOverlaps(const std::vector<Span> &spans) {
   for (size_t i = 0; i < spans.size(); ++i)
     for (size_t j = i + 1; j < spans.size(); ++j) {
       exec::BufferOp a = buffers[spans[i].buffer], b = buffers[spans[j].buffer];
@@ -162,7 +163,7 @@ void MemoryPlan::checkOverlaps(const std::vector<Span> &spans) {
 }
 
 // What a kernel touches lies inside its buffers in every repetition.
-void MemoryPlan::checkPlaces(exec::LaunchOp launch, int64_t repeat) {
+void PlannedMemory::checkPlaces(exec::LaunchOp launch, int64_t repeat) {
   auto kernel = SymbolTable::lookupNearestSymbolFrom<exec::KernelOp>(
       launch, launch.getKernelAttr());
   ASSERT_TRUE(kernel);
@@ -179,14 +180,14 @@ void MemoryPlan::checkPlaces(exec::LaunchOp launch, int64_t repeat) {
   }
 }
 
-void MemoryPlan::checkProgram(exec::ProgramOp program) {
+void PlannedMemory::checkProgram(exec::ProgramOp program) {
   std::vector<Access> schedule = unroll(program);
   std::vector<Span> spans = findSpans(schedule);
   addUp(spans, schedule.size());
   checkOverlaps(spans);
 }
 
-void MemoryPlan::check() {
+void PlannedMemory::check() {
   int64_t arena =
       module->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt();
   for (exec::BufferOp buffer : buffers) {
@@ -213,7 +214,7 @@ void checkConfig(const Config &config, int64_t rounding) {
   Status status = compileModule(*module, config, {}, file);
   ASSERT_TRUE(status.ok()) << status.message();
   ModuleOp image = getImages(*module).front();
-  MemoryPlan(image, rounding).check();
+  PlannedMemory(image, rounding).check();
   Expected<Session> session = Session::load(file);
   ASSERT_TRUE(session.ok()) << session.status().message();
   uint64_t predicted = session->artifact().image().arena_bytes();

@@ -140,7 +140,7 @@ TEST_F(CommandTest, SecondCompileIsAHitWithTheSameBytes) {
   EXPECT_THAT(second.out, HasSubstr("Cache hit: "));
   EXPECT_EQ(readFile(folder / "m.kiln"), readFile(folder / "n.kiln"));
   EXPECT_EQ(readFile(folder / "m.kiln"), readFile(folder / "sample"));
-  EXPECT_THAT(kiln("cache").out, HasSubstr("1 entries"));
+  EXPECT_THAT(kiln("cache").out, HasSubstr("1 artifacts"));
   EXPECT_EQ(kiln("compile a.yaml -o n.kiln --no-cache").code, 70);
   EXPECT_EQ(kiln("compile a.yaml -o n.kiln --reference").code, 70);
   EXPECT_THAT(kiln("cache clear").out, HasSubstr("1 artifacts and"));
@@ -186,7 +186,7 @@ TEST_F(CommandTest, FailureLeavesNoFile) {
     EXPECT_EQ(kiln("compile a.yaml -o m.kiln").code, code);
     EXPECT_TRUE(leftovers().empty());
   }
-  EXPECT_EQ(kiln("cache").out.substr(0, 9), "0 entries");
+  EXPECT_EQ(kiln("cache").out.substr(0, 11), "0 artifacts");
 }
 
 TEST_F(CommandTest, UnwritableOutputIsCode5) {
@@ -251,7 +251,7 @@ TEST_F(CommandTest, InspectShowsPlanMemoryKernelsAndVariables) {
   Outcome text = kiln("inspect sample");
   EXPECT_EQ(text.code, 0) << text.err;
   for (const char *word :
-       {"global batch 8", "peak (reserved)", "kernel", "weight"})
+       {"batch     8 samples", "peak (reserved)", "kernel", "weight"})
     EXPECT_THAT(text.out, HasSubstr(word));
   Outcome json = kiln("inspect sample --json");
   EXPECT_EQ(json.code, 0) << json.err;

@@ -139,6 +139,7 @@ std::vector<Bytes> run(exec::KernelOp kernel, const TuningRecord &record) {
   kernel.setTuningAttr(toAttribute(kernel.getContext(), plan->tuning));
   kernel.setStagesAttr(builder.getStrArrayAttr(symbols));
   kernel.setItems(items);
+  backend.prepare(*kernel.getContext());
   FailureOr<GeneratedCode> code = backend.generate({kernel}, nullptr);
   EXPECT_TRUE(succeeded(code));
   Library library(code->sections.front().bytes);

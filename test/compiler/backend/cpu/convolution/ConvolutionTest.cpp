@@ -186,14 +186,12 @@ void checkConvolution(const Case &c, const CpuTarget &target) {
          grad = makeValues(c.results(), 3);
   Convolved wanted = convolve(c, image, filter, grad);
   Buffer<T> images(image), filters(filter), grads(grad);
-  using Emitter = StagePlan (*)(ModuleOp, StringRef, const ConvolutionShape &,
-                                const CpuTarget &);
-  auto emit = [&](Emitter emitter) {
+  auto emit = [&](auto emitter) {
     return [&c, emitter](ModuleOp module, const CpuTarget &machine) {
       return emitter(module, "kernel",
                      {c.batch, c.windows(), c.inputs, c.outputs,
                       elementType(module, c.isDouble)},
-                     machine);
+                     machine, /*tuning=*/{});
     };
   };
   double tolerance = c.isDouble ? 1e-13 : 1e-5;
