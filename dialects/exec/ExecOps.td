@@ -50,7 +50,7 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
 
     Code may rely on two facts about the operands (inputs, then outputs), which are part of the kernel's identity:
     operand i lies at a multiple of `alignments[i]` bytes in every launch and repetition, and no output shares memory
-    with another operand, except that output `overlaps[2j + 1]` lies exactly over input `overlaps[2j]`.
+    with another operand, except that output `overlaps[2j + 1]` may lie exactly over input `overlaps[2j]`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, UnitAttr:$host, I64Attr:$scratch_bytes,
                    DenseI64ArrayAttr:$alignments, DenseI64ArrayAttr:$overlaps,
