@@ -118,6 +118,8 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
           << int64_t(microBatch);
       return signalPassFailure();
     }
+    SymbolTable table(getOperation());
+    symbols = &table;
     SmallVector<StepOp> steps(getOperation().getOps<StepOp>());
     for (StepOp step : steps)
       schedule(step);
@@ -151,6 +153,8 @@ struct ScheduleStepPass : impl::ScheduleStepBase<ScheduleStepPass> {
                        int64_t samples);
   void addIdle(StepOp step, ProgramOp program, const Carried &carried,
                int64_t repeat);
+
+  SymbolTable *symbols = nullptr; // Of the module that is scheduled.
 };
 
 } // namespace
@@ -227,7 +231,7 @@ VariableOp ScheduleStepPass::declare(StepOp step, const Twine &name, Type type,
   OpBuilder builder(step);
   auto variable = VariableOp::create(builder, step.getLoc(), name.str(),
                                      cast<RankedTensorType>(type), role);
-  SymbolTable(getOperation()).insert(variable);
+  symbols->insert(variable);
   return variable;
 }
 
