@@ -130,9 +130,17 @@ static OperandFacts findFacts(ArrayRef<Place> operands, bool isOnHost,
   return facts;
 }
 
+// And has no place yet that would tell where it lies.
+bool PhaseLowering::isMadeOfConstants(Value value) {
+  value = root(value);
+  Operation *op = value.getDefiningOp();
+  return isa_and_nonnull<KernelOp>(op) && !places.contains(value) &&
+         llvm::all_of(op->getOperands(), [&](Value operand) {
+           return isMadeOfConstants(operand);
+         });
+}
+
 // Whether a value lies in the host's memory, also before it has its place.
-// Values of one kernel lie together, so one of them tells, unless it is made of
-// constants alone.
 bool PhaseLowering::isHostValue(Value value) {
   value = root(value);
   if (auto known = places.find(value); known != places.end())
@@ -142,24 +150,19 @@ bool PhaseLowering::isHostValue(Value value) {
     return variablePlace(read.getVariable()).buffer.getHost();
   if (auto transfer = dyn_cast_or_null<TransferOp>(op))
     return transfer.getMemory() == Memory::host;
-  if (!isa_and_nonnull<KernelOp>(op))
-    return false;
-  for (Value operand : op->getOperands()) {
-    Operation *maker = root(operand).getDefiningOp();
-    if (!maker || !isa<KernelOp>(maker) || maker->getNumOperands() != 0)
-      return isHostValue(operand);
-  }
-  return false;
+  auto kernel = dyn_cast_or_null<KernelOp>(op);
+  return kernel && isOnHost(kernel);
 }
 
-// A kernel runs where its operands lie; one of constants, which has none, where
-// its results are read.
+// A kernel runs where its operands lie, all of which lie together. Constants,
+// and what is made of them alone, lie where they are read.
 bool PhaseLowering::isOnHost(KernelOp kernel) {
-  if (kernel.getNumOperands() != 0)
-    return places.lookup(root(kernel.getOperand(0))).buffer.getHost();
+  for (Value operand : kernel.getOperands())
+    if (!isMadeOfConstants(operand))
+      return isHostValue(operand);
   return llvm::any_of(kernel->getUsers(), [&](Operation *user) {
-    return isa<KernelOp>(user) && user->getNumResults() != 0 &&
-           isHostValue(user->getResult(0));
+    auto reader = dyn_cast<KernelOp>(user);
+    return reader && isOnHost(reader);
   });
 }
 

@@ -85,6 +85,7 @@ private:
     return {symbols.lookup<exec::BufferOp>(("variable." + name).str())};
   }
   mlir::Operation *lastUse(mlir::Value value);
+  bool isMadeOfConstants(mlir::Value value);
   bool isHostValue(mlir::Value value);
   bool isOnHost(KernelOp kernel);
   mlir::Value root(mlir::Value value);
