@@ -51,9 +51,9 @@ struct StageRange {
 };
 StageRange getRange(mlir::func::FuncOp stage);
 
-/// Loads every dialect that lowering creates ops of. Must be called before
-/// `compileObject` runs on several threads: loading a dialect is not
-/// thread-safe.
+/// Loads every dialect that stages are written in and lowered to. Must be
+/// called before `compileObject` runs on several threads: loading a dialect is
+/// not thread-safe.
 void loadLoweringDialects(mlir::MLIRContext &context);
 
 /// Lowers the stages in `module` (func, scf, memref, vector, arith, math,
