@@ -302,11 +302,8 @@ void ImageWriter::addPrograms() {
       auto made = std::make_unique<artifact::PhaseT>();
       made->name = phase.getName().str();
       made->repeat = phase.getRepeat();
-      for (Operation &command : phase.getBody().front()) {
+      for (Operation &command : phase.getBody().front())
         made->commands.push_back(makeCommand(&command));
-        if (entry->name == "train")
-          index.flops_per_step += made->commands.back()->flops * made->repeat;
-      }
       entry->phases.push_back(std::move(made));
     }
     image->programs.push_back(std::move(entry));
@@ -466,6 +463,17 @@ std::unique_ptr<artifact::ImageT> ImageWriter::write() {
   return std::move(image);
 }
 
+/// Of one device's training step.
+static uint64_t countFlops(const artifact::ImageT &image) {
+  uint64_t flops = 0;
+  for (const auto &program : image.programs)
+    if (program->name == "train")
+      for (const auto &phase : program->phases)
+        for (const auto &command : phase->commands)
+          flops += command->flops * phase->repeat;
+  return flops;
+}
+
 // Devices of a replica have the same image and the same samples.
 void IndexWriter::addDevices() {
   Mesh mesh = getMesh(images.front());
@@ -489,6 +497,7 @@ void IndexWriter::addDevices() {
       auto device = std::make_unique<artifact::DeviceT>();
       device->image = numbers.at(share);
       device->first_sample = first;
+      index.flops_per_step += countFlops(*index.images[device->image]);
       index.devices.push_back(std::move(device));
     }
     first += share;

@@ -8,6 +8,7 @@
 #include "compiler/differentiate/SampleSums.h"
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Layer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -112,7 +113,43 @@ static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder,
   return success();
 }
 
+// The layer of all ops that read a parameter, be it through ops on parameters
+// alone, such as its rounding. Null if they do not agree.
+static Attribute findReadingLayer(Value parameter) {
+  Attribute layer;
+  for (Operation *user : parameter.getUsers()) {
+    Attribute found = user->getAttr(kLayerAttribute);
+    if (!found && user->getNumResults() == 1 &&
+        tensorType(user->getResult(0)).hasStaticShape())
+      found = findReadingLayer(user->getResult(0));
+    if (!found || (layer && layer != found))
+      return nullptr;
+    layer = found;
+  }
+  return layer;
+}
+
+// From here on ops and parameters of a layer have it in their locations, which
+// gradient rules hand on.
+static void locateLayers(func::FuncOp function) {
+  for (Operation &op : function.front())
+    if (Attribute layer = op.getAttr(kLayerAttribute))
+      op.setLoc(withLayer(op.getLoc(), layer));
+  for (BlockArgument argument : function.getArguments()) {
+    auto name = function.getArgAttrOfType<FlatSymbolRefAttr>(
+        argument.getArgNumber(), kVariableAttribute);
+    Attribute layer = name ? findReadingLayer(argument) : nullptr;
+    if (!layer)
+      continue;
+    argument.setLoc(withLayer(argument.getLoc(), layer));
+    if (auto variable =
+            SymbolTable::lookupNearestSymbolFrom<VariableOp>(function, name))
+      variable->setLoc(withLayer(variable.getLoc(), layer));
+  }
+}
+
 LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
+  locateLayers(function);
   Operation *terminator = function.front().getTerminator();
   OpBuilder builder(terminator);
   SmallVector<BlockArgument> wanted;

@@ -53,12 +53,12 @@ Value Recomputation::enter(Value value, Attribute layer, const Reader &reader) {
   OpBuilder builder(reader.op);
   Operation *maker = value.getDefiningOp();
   if (!isWidening(maker))
-    return known =
-               DeferOp::create(builder, value.getLoc(), value, reader.gradient);
+    return known = DeferOp::create(builder, reader.op->getLoc(), value,
+                                   reader.gradient);
   IRMapping mapping;
   mapping.map(maker->getOperand(0),
-              DeferOp::create(builder, value.getLoc(), maker->getOperand(0),
-                              reader.gradient)
+              DeferOp::create(builder, reader.op->getLoc(),
+                              maker->getOperand(0), reader.gradient)
                   .getResult());
   return known = builder.clone(*maker, mapping)->getResult(0);
 }

@@ -60,11 +60,14 @@ def BuildStep : Pass<"kiln-build-step", "mlir::ModuleOp"> {
 }
 
 def Shard : Pass<"kiln-shard", "mlir::ModuleOp"> {
-  let summary = "Turn whole tensors into one device's program with collectives";
+  let summary = "Turn the program on full tensors into one device's program with collectives";
   let description = [{
     The mesh has the axes `data` and `tensor`. The batch is cut over `data`; variables over `tensor` as their
-    `sharding` says; ops follow by what they say of their dimensions. `zero` cuts what the optimizer keeps over
+    `sharding` says; each op is cut along the factor that moves the fewest bytes. `zero` cuts the optimizer's state over
     `data` as well: 1 its moments, 2 the sums of gradients, 3 the parameters, which are gathered where they are used.
+
+    With `explain` a remark at each op names the cut that was taken and, in notes, those that were not, each with the
+    bytes that it moves and the preferences that decide between equals.
   }];
   let dependentDialects = ["::kiln::KilnDialect"];
   let options = [
@@ -73,11 +76,16 @@ def Shard : Pass<"kiln-shard", "mlir::ModuleOp"> {
     Option<"zero", "zero", "int64_t", "0", "ZeRO stage, 0 to 3">,
     Option<"sequenceParallel", "sequence-parallel", "bool", "true",
            "norms and the residual stream are cut along the sequence over tensor">,
+    Option<"explain", "explain", "bool", "false", "say in remarks why each op is cut as it is">,
   ];
 }
 
 def MergeCollectives : Pass<"kiln-merge-collectives", "mlir::ModuleOp"> {
   let summary = "Make few large collectives of many small ones, and start them early";
+  let description = [{
+    A bucket holds collectives of one layer, or of no layer, up to `bucket-bytes`. So the buckets of a layer do not
+    depend on how many layers there are, and those of all inner layers are alike.
+  }];
   let dependentDialects = ["::kiln::KilnDialect"];
   let options = [Option<"bucketBytes", "bucket-bytes", "int64_t", "4194304", "most of one collective, unless one tensor has more">];
 }

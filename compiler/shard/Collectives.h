@@ -6,8 +6,8 @@
 
 namespace kiln {
 
-/// Moves every sum over devices to where its last term is made, so that it runs
-/// beside what follows.
+/// Moves every sum over devices to where its last partial sum is made, so that
+/// it runs beside the ops that follow.
 void startSums(mlir::Block &block);
 
 } // namespace kiln

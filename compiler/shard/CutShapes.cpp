@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Ops that change shapes: cuts are said of the new shape, in blocks and units.
+// Ops that change shapes: cuts are mapped to the new shape, in blocks and
+// units.
 #include "compiler/shard/Partitioner.h"
 
 using namespace mlir;
@@ -7,21 +8,20 @@ using namespace mlir;
 namespace kiln::shard {
 
 namespace {
-/// A dimension, or several that are reshaped together, as the blocks and units
-/// of a cut.
+/// Dimensions that are reshaped together, as the blocks and units of a cut.
 struct Span {
   int64_t blocks, units, unit;
 };
 } // namespace
 
-// The cuts of a reshaped tensor, or none if one of them cannot be said of the
-// new shape. The batch is a dimension of its own.
+// The cuts of a reshaped tensor, or none if one of them has no equivalent in
+// the new shape. The batch is a dimension of its own.
 static std::optional<SmallVector<Cut>>
 mapCuts(ArrayRef<int64_t> from, ArrayRef<int64_t> to, ArrayRef<Cut> cuts) {
   SmallVector<Cut> mapped(to.size());
   unsigned first = 0, target = 0;
   while (first < from.size()) {
-    // The shortest runs of dimensions with the same number of elements.
+    // The fewest dimensions that have the same number of elements.
     unsigned last = first, targetLast = target;
     auto product = [](ArrayRef<int64_t> shape, unsigned begin, unsigned end) {
       int64_t size = 1;
@@ -91,7 +91,7 @@ LogicalResult Partitioner::visitReshape(ReshapeOp op) {
   return success();
 }
 
-// A slice of whole blocks is a slice of the parts.
+// A slice of complete blocks is a slice of each shard.
 LogicalResult Partitioner::visitSlice(SliceOp op) {
   Composer c(builder, op.getLoc());
   RankedTensorType from = tensorType(op.getOperand()),
@@ -122,7 +122,7 @@ LogicalResult Partitioner::visitSlice(SliceOp op) {
   return success();
 }
 
-// Parts of equal blocks one after the other are parts of all the blocks.
+// Shards of equal blocks concatenated are shards of all the blocks.
 LogicalResult Partitioner::visitConcatenate(ConcatenateOp op) {
   Composer c(builder, op.getLoc());
   RankedTensorType to = tensorType(op.getResult());
@@ -144,7 +144,7 @@ LogicalResult Partitioner::visitConcatenate(ConcatenateOp op) {
         cut = Cut();
   }
   SmallVector<Value> locals;
-  SmallVector<Axes> kept = keepPartial(op);
+  SmallVector<Axes> kept = keepPartial(op, std::nullopt);
   for (auto [operand, partial] : llvm::zip_equal(op.getOperands(), kept)) {
     Sharding wanted = result;
     if (!cut.isWhole())

@@ -18,6 +18,7 @@ static FactorRule fromMaps(Structured op) {
   }
   rule.results = {rule.operands.pop_back_val()};
   rule.mustBeWhole.assign(maps.front().getNumDims(), false);
+  rule.mustBeContiguous = rule.mustBeWhole;
   rule.reduction = op.getReduction();
   return rule;
 }
@@ -49,6 +50,10 @@ static FactorRule fromEquation(Factored op) {
   auto [inputs, outputs] = StringRef(equation).split("->");
   read(inputs, op->getNumOperands(), rule.operands);
   read(outputs, op->getNumResults(), rule.results);
+  auto placed = dyn_cast<Placed>(op.getOperation());
+  StringRef contiguous = placed ? placed.getContiguousFactors() : "";
+  for (char letter : rule.letters)
+    rule.mustBeContiguous.push_back(contiguous.contains(letter));
   return rule;
 }
 

@@ -7,11 +7,13 @@
 namespace kiln {
 
 /// Which dimensions of an op's operands and results belong together, by factor:
-/// what an op says of itself, be it Structured or Factored, in one form.
+/// one form for ops that are Structured and ops that are Factored.
 struct FactorRule {
   using Dims = llvm::SmallVector<unsigned>; // The factor of each dimension.
   llvm::SmallVector<Dims> operands, results;
-  llvm::SmallVector<bool> mustBeWhole;   // By factor.
+  llvm::SmallVector<bool> mustBeWhole; // By factor: it cannot be cut.
+  /// By factor: a shard must be one range of global indices (see Placed).
+  llvm::SmallVector<bool> mustBeContiguous;
   std::string letters;                   // By factor, if an equation gave them.
   Reduction reduction = Reduction::none; // Over factors that a result lacks.
 

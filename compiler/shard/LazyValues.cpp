@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What is repeated, counted or made of such is made where it is used, and as it
-// is used there.
+// Broadcasts, iotas and elementwise ops on them are rematerialised at each use,
+// with the sharding that the use wants.
 #include "compiler/shard/Partitioner.h"
 
 #include "mlir/IR/IRMapping.h"
@@ -9,8 +9,8 @@ using namespace mlir;
 
 namespace kiln::shard {
 
-bool Partitioner::isLazy(Value whole) {
-  auto found = known.find(whole);
+bool Partitioner::isLazy(Value full) {
+  auto found = known.find(full);
   return found != known.end() && !found->second.local;
 }
 
@@ -23,7 +23,7 @@ bool Partitioner::isLazyOp(Operation *op) {
                        [&](Value operand) { return isLazy(operand); }));
 }
 
-// How it lies if nobody asks: cut as what it is made of.
+// The sharding that it proposes: the cut of its operands.
 Sharding Partitioner::inferLazy(Operation *op) {
   FactorRule rule = *FactorRule::get(op);
   Sharding sharding = Sharding::whole(tensorType(op->getResult(0)).getRank());
@@ -40,49 +40,61 @@ Sharding Partitioner::inferLazy(Operation *op) {
   return sharding;
 }
 
-// The number, in the whole, of the first that a device has of a dimension's
-// first block.
-Value Partitioner::numberFirst(int64_t size, const Cut &cut, Location loc) {
+// Global index of this device's first element of a dimension's first block.
+Value Partitioner::getFirstIndex(int64_t size, const Cut &cut, Location loc) {
   return Composer(builder, loc)
       .mul(resharder.coordinate(cut.axes, loc),
            double(cut.localUnits(size, mesh) * cut.unit));
 }
 
-// The numbers, in the whole, of what a device has of a dimension.
-Value Partitioner::numberElements(int64_t size, const Cut &cut, Location loc) {
+// Global indices of this device's elements of a dimension.
+Value Partitioner::getGlobalIndices(int64_t size, const Cut &cut,
+                                    Location loc) {
   Composer c(builder, loc);
   if (cut.isWhole())
     return c.iota(size);
   int64_t run = cut.localUnits(size, mesh) * cut.unit;
-  Value numbers = c.iota(run);
-  numbers = c.add(numbers, c.spread(numberFirst(size, cut, loc), numbers));
+  Value indices = c.iota(run);
+  indices = c.add(indices, c.spread(getFirstIndex(size, cut, loc), indices));
   if (cut.blocks == 1)
-    return numbers;
+    return indices;
   auto box = RankedTensorType::get({cut.blocks, run}, builder.getI32Type());
   Value block = c.mul(c.iota(cut.blocks), double(size / cut.blocks));
-  Value all = c.add(c.broadcast("r->br", numbers, box),
+  Value all = c.add(c.broadcast("r->br", indices, box),
                     c.broadcast("b->br", block, box));
   return c.reshape(all, {cut.blocks * run});
 }
 
+SmallVector<Sharding> Partitioner::inferLazyOperands(const FactorRule &rule,
+                                                     const Sharding &wanted) {
+  SmallVector<Sharding> shardings;
+  for (const FactorRule::Dims &dims : rule.operands) {
+    Sharding &sharding = shardings.emplace_back(Sharding::whole(dims.size()));
+    for (auto [cut, factor] : llvm::zip_equal(sharding.dims, dims))
+      if (auto dim = FactorRule::findDim(rule.results[0], factor))
+        cut = wanted.dims[*dim];
+  }
+  return shardings;
+}
+
 Value Partitioner::materialise(Operation *op, const Sharding &wanted) {
-  Value whole = op->getResult(0);
-  RankedTensorType type = tensorType(whole);
+  Value full = op->getResult(0);
+  RankedTensorType type = tensorType(full);
   if (!wanted.partial.empty()) {
-    // Only zeros are asked for as terms of a sum.
+    // Only zeros are wanted as partial sums.
     Sharding summed = wanted;
     summed.partial.clear();
-    return get(whole, summed);
+    return get(full, summed);
   }
   Composer c(builder, op->getLoc());
   if (!wanted.flat.empty()) {
     RankedTensorType local = wanted.localType(type, mesh);
     if (isa<BroadcastOp>(op) && tensorType(op->getOperand(0)).getRank() == 0)
-      return c.broadcast("->a", getWhole(op->getOperand(0)), local);
-    if (!isElementwiseOnRuns(op)) {
+      return c.broadcast("->a", getFull(op->getOperand(0)), local);
+    if (!isElementwiseOnFlat(op)) {
       Sharding box = wanted;
       box.flat.clear();
-      return resharder.reshard(get(whole, box), type, box, wanted);
+      return resharder.reshard(get(full, box), type, box, wanted);
     }
     IRMapping mapping;
     for (Value operand : op->getOperands())
@@ -92,20 +104,14 @@ Value Partitioner::materialise(Operation *op, const Sharding &wanted) {
     return copy->getResult(0);
   }
   if (isa<IotaOp>(op)) {
-    Value numbers =
-        numberElements(type.getDimSize(0), wanted.dims[0], op->getLoc());
-    return c.convert(numbers, type.getElementType());
+    Value indices =
+        getGlobalIndices(type.getDimSize(0), wanted.dims[0], op->getLoc());
+    return c.convert(indices, type.getElementType());
   }
-  FactorRule rule = *FactorRule::get(op);
   IRMapping mapping;
-  for (auto [operand, dims] :
-       llvm::zip_equal(op->getOperands(), rule.operands)) {
-    Sharding sharding = Sharding::whole(dims.size());
-    for (auto [cut, factor] : llvm::zip_equal(sharding.dims, dims))
-      if (auto dim = FactorRule::findDim(rule.results[0], factor))
-        cut = wanted.dims[*dim];
+  for (auto [operand, sharding] : llvm::zip_equal(
+           op->getOperands(), inferLazyOperands(*FactorRule::get(op), wanted)))
     mapping.map(operand, get(operand, sharding));
-  }
   Operation *copy = builder.clone(*op, mapping);
   copy->getResult(0).setType(wanted.localBox(type, mesh));
   return copy->getResult(0);

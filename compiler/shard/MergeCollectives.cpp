@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Makes few large collectives of many small ones, and puts them where they run
-// beside other work. A sum starts as soon as its terms are known; what is
-// gathered starts one bucket ahead of its use. Nothing here depends on the
-// batch, so that replicas with different shares do the same things together.
+// beside other work. A sum starts as soon as its partial sums are known; a
+// gather of parameters starts one bucket ahead of its use.
+//
+// Nothing here depends on the batch, so that replicas with different shares run
+// the same collectives. Nor does it depend on the number of layers: a bucket
+// ends with its layer, so the buckets of all inner layers are alike, and a
+// deeper model has more of them.
 #include "compiler/pipeline/Passes.h"
 #include "compiler/shard/Collectives.h"
 #include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Layer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -31,7 +36,6 @@ struct MergeCollectivesPass : impl::MergeCollectivesBase<MergeCollectivesPass> {
   }
 
   void merge(Block &block);
-  int64_t limitBucket(Block &block);
   void mergeLate(Block &block);
   void mergeGathers(Block &block);
 };
@@ -42,22 +46,22 @@ static bool isSum(Operation *op) {
   return isa<AllReduceOp, ReduceScatterOp>(op);
 }
 
-// Whether a value is that of a variable, which can be gathered at any time.
+// Whether a value is read from a variable, so that it can be gathered at any
+// time.
 static bool isRead(Value value) {
   while (auto reshape = value.getDefiningOp<ReshapeOp>())
     value = reshape.getOperand();
   return !value.getDefiningOp() || value.getDefiningOp<ReadOp>();
 }
 
-// What runs when its last operand is made: sums, and new parameters that are
-// gathered.
+// Sums and gathers of new parameters run when their last operand is known.
 static bool isLate(Operation *op) {
   return isSum(op) || (isa<AllGatherOp>(op) && !isRead(op->getOperand(0)) &&
                        tensorType(op->getOperand(0)).hasStaticShape());
 }
 
-// Scalars made of sums wait until they are used, so that the sums of several
-// can be one: the norm of all gradients is such.
+// Moves arithmetic on scalars to its first use, so that sums of scalars before
+// it can share a bucket: the terms of the norm of all gradients are such.
 static void sinkScalars(Block &block) {
   SmallVector<Operation *> scalars;
   for (Operation &op : block)
@@ -110,11 +114,12 @@ static bool canShare(Operation *a, Operation *b) {
   };
   auto reduceA = dyn_cast<AllReduceOp>(a), reduceB = dyn_cast<AllReduceOp>(b);
   return a->getName() == b->getName() && element(a) == element(b) &&
+         getLayer(a->getLoc()) == getLayer(b->getLoc()) &&
          a->getAttr("axes") == b->getAttr("axes") &&
          (!reduceA || reduceA.getCombine() == reduceB.getCombine());
 }
 
-// One op at the place of `at` for all members.
+// One op before `at` for all members.
 static Operation *fuse(ArrayRef<Operation *> members, Operation *at) {
   if (members.size() == 1)
     return members.front();
@@ -151,25 +156,14 @@ static Operation *fuse(ArrayRef<Operation *> members, Operation *at) {
   return merged;
 }
 
-// Several buckets even of a small model, so that one can move while another is
-// computed with; but none that is not worth its start.
-int64_t MergeCollectivesPass::limitBucket(Block &block) {
-  constexpr int64_t kFewest = 8, kLeast = int64_t(64) << 10;
-  int64_t bytes = 0;
-  for (Operation &op : block)
-    if (isLate(&op) || isa<AllGatherOp>(op))
-      bytes += countBytes(op.getResults());
-  return std::min<int64_t>(bucketBytes, std::max(kLeast, bytes / kFewest));
-}
-
-// A bucket runs when its last member can, if nobody uses the others by then.
+// A bucket runs when its last member can, if none of the others is used by
+// then.
 void MergeCollectivesPass::mergeLate(Block &block) {
   struct Bucket {
     SmallVector<Operation *> members;
     int64_t bytes = 0;
   };
   SmallVector<Bucket> open;
-  int64_t limit = limitBucket(block);
   auto closeIf = [&](llvm::function_ref<bool(const Bucket &)> isDone) {
     llvm::erase_if(open, [&](const Bucket &bucket) {
       if (!isDone(bucket))
@@ -190,7 +184,7 @@ void MergeCollectivesPass::mergeLate(Block &block) {
     closeIf([&](const Bucket &bucket) {
       return llvm::any_of(bucket.members, isUsed) ||
              (canShare(bucket.members.front(), &op) &&
-              bucket.bytes + bytes > limit);
+              bucket.bytes + bytes > bucketBytes);
     });
     auto found = llvm::find_if(open, [&](const Bucket &bucket) {
       return canShare(bucket.members.front(), &op);
@@ -212,7 +206,7 @@ void MergeCollectivesPass::merge(Block &block) {
 // A bucket starts before the first use of the one before it.
 void MergeCollectivesPass::mergeGathers(Block &block) {
   SmallVector<SmallVector<Operation *>> buckets;
-  int64_t bytes = 0, limit = limitBucket(block);
+  int64_t bytes = 0;
   auto isReady = [&](Operation *op, Operation *at) {
     return llvm::all_of(op->getOperands(), [&](Value operand) {
       Operation *maker = operand.getDefiningOp();
@@ -220,12 +214,12 @@ void MergeCollectivesPass::mergeGathers(Block &block) {
     });
   };
   for (Operation &op : block) {
-    // What samples have is gathered where it is made.
+    // Activations are gathered where they are made.
     if (!isa<AllGatherOp>(op) || !tensorType(op.getOperand(0)).hasStaticShape())
       continue;
     int64_t own = countBytes(op.getResults());
     if (buckets.empty() || !canShare(buckets.back().front(), &op) ||
-        !isReady(&op, buckets.back().front()) || bytes + own > limit) {
+        !isReady(&op, buckets.back().front()) || bytes + own > bucketBytes) {
       buckets.emplace_back();
       bytes = 0;
     }

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/shard/Partitioner.h"
+#include "dialects/kiln/Layer.h"
 
 #include "mlir/IR/IRMapping.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 #include <limits>
 
@@ -9,44 +11,39 @@ using namespace mlir;
 
 namespace kiln::shard {
 
-// What is gathered is used again by the ops that come soon, and made again for
-// those that come later, such as the backward pass: it would be kept until
-// then. A layer's forward pass has about as many ops that read one weight.
-static constexpr unsigned kReuse = 12;
-
 Partitioner::Partitioner(OpBuilder given, const Mesh &mesh, Options options)
     : builder(given), mesh(mesh), options(options), resharder(builder, mesh) {}
 
-void Partitioner::define(Value whole, Value local, const Sharding &sharding) {
-  known[whole] = {
-      sharding, local, {}, !sharding.isPadded(tensorType(whole), mesh)};
+void Partitioner::define(Value full, Value local, const Sharding &sharding) {
+  known[full] = {
+      sharding, local, {}, !sharding.isPadded(tensorType(full), mesh)};
 }
 
-void Partitioner::wish(Value whole, const Sharding &sharding) {
-  wishes[whole] = sharding;
+void Partitioner::prefer(Value full, const Sharding &sharding) {
+  preferred[full] = sharding;
 }
 
-void Partitioner::spreadWishes(Block &block) {
+void Partitioner::spreadPreferences(Block &block) {
   for (Operation &op : llvm::reverse(block)) {
     if (!isElementwise(&op) || !isa<Linear>(op))
       continue;
-    auto found = wishes.find(op.getResult(0));
-    if (found == wishes.end())
+    auto found = preferred.find(op.getResult(0));
+    if (found == preferred.end())
       continue;
     Sharding sharding = found->second;
     for (Value operand : op.getOperands())
-      wishes.try_emplace(operand, sharding);
+      preferred.try_emplace(operand, sharding);
   }
 }
 
-Sharding Partitioner::getSharding(Value whole) {
-  return known.find(whole)->second.sharding;
+Sharding Partitioner::getSharding(Value full) {
+  return known.find(full)->second.sharding;
 }
 
-// Whether all elements are the same, without being looked at.
-bool Partitioner::isUniform(Value whole) {
-  Operation *op = whole.getDefiningOp();
-  if (!op || !isLazy(whole))
+// Whether all elements are known to be the same.
+bool Partitioner::isUniform(Value full) {
+  Operation *op = full.getDefiningOp();
+  if (!op || !isLazy(full))
     return false;
   if (isa<BroadcastOp>(op))
     return tensorType(op->getOperand(0)).getRank() == 0;
@@ -55,22 +52,21 @@ bool Partitioner::isUniform(Value whole) {
                       [&](Value operand) { return isUniform(operand); });
 }
 
-bool Partitioner::hasZeroPadding(Value whole) {
-  const Known &entry = known.find(whole)->second;
+bool Partitioner::hasZeroPadding(Value full) {
+  const Known &entry = known.find(full)->second;
   return entry.local && entry.hasZeroPadding;
 }
 
 // A dimension that is cut for a use is padded with zeros.
-bool Partitioner::hasZeroPadding(Value whole, unsigned dimension,
+bool Partitioner::hasZeroPadding(Value full, unsigned dimension,
                                  const Cut &cut) {
-  const Known &entry = known.find(whole)->second;
+  const Known &entry = known.find(full)->second;
   return entry.local &&
          (entry.hasZeroPadding || entry.sharding.dims[dimension] != cut);
 }
 
-// Zeros give zeros where an op is linear; what they are multiplied by must be
-// no infinity, so it is zero there, too, or is what all elements have. What
-// they are divided by, in which no op is linear, must not be zero.
+// Zeros give zeros where an op is linear. The other factor must be finite in
+// the padding: zero or uniform. No op is linear in a divisor.
 bool Partitioner::keepsZeroPadding(Operation *op) {
   auto linear = dyn_cast<Linear>(op);
   if (!linear || !(isElementwise(op) || isa<TransposeOp>(op)))
@@ -88,33 +84,40 @@ bool Partitioner::keepsZeroPadding(Operation *op) {
   });
 }
 
-Value Partitioner::getWhole(Value whole) {
-  return get(whole, Sharding::whole(tensorType(whole).getRank()));
+Value Partitioner::getFull(Value full) {
+  return get(full, Sharding::whole(tensorType(full).getRank()));
 }
 
-Value Partitioner::get(Value whole, const Sharding &wanted) {
-  {
-    Known &entry = known.find(whole)->second;
-    if (entry.local && entry.sharding == wanted)
-      return entry.local;
-    for (const Version &version : entry.versions)
-      if (version.sharding == wanted && time - version.time <= kReuse)
-        return version.local;
-  }
-  Known entry = known.find(whole)->second; // Others may be added meanwhile.
-  Value local = entry.local ? resharder.reshard(entry.local, tensorType(whole),
+const Partitioner::Version *
+Partitioner::findVersion(const Known &entry, const Sharding &wanted) const {
+  for (const Version &version : entry.versions)
+    if (version.sharding == wanted &&
+        (version.made.stretch == now.stretch ||
+         now.op - version.made.op <= kReusedAcrossOps))
+      return &version;
+  return nullptr;
+}
+
+Value Partitioner::get(Value full, const Sharding &wanted) {
+  const Known &entry = known.find(full)->second;
+  if (entry.local && entry.sharding == wanted)
+    return entry.local;
+  if (const Version *version = findVersion(entry, wanted))
+    return version->local;
+  // Materialising adds values, which may move the entry.
+  Value local = entry.local ? resharder.reshard(entry.local, tensorType(full),
                                                 entry.sharding, wanted)
-                            : materialise(whole.getDefiningOp(), wanted);
-  auto &versions = known.find(whole)->second.versions;
+                            : materialise(full.getDefiningOp(), wanted);
+  auto &versions = known.find(full)->second.versions;
   llvm::erase_if(versions, [&](const Version &version) {
     return version.sharding == wanted;
   });
-  versions.push_back({wanted, local, time});
+  versions.push_back({wanted, local, now});
   return local;
 }
 
 //===----------------------------------------------------------------------===//
-// Sums that are still in terms
+// Partial sums
 //===----------------------------------------------------------------------===//
 
 static bool isZero(Value value) {
@@ -125,18 +128,26 @@ static bool isZero(Value value) {
 }
 
 // For each operand the partial axes that it may keep, because the op is linear
-// in it: the sum over devices is then taken later, and once.
-SmallVector<Axes> Partitioner::keepPartial(Operation *op) {
+// in it: the sum over devices is then taken later, and once. A partial sum
+// cannot be cut by an axis over which it is partial.
+SmallVector<Axes>
+Partitioner::keepPartial(Operation *op, const std::optional<Choice> &choice) {
   SmallVector<Axes> kept(op->getNumOperands());
   auto linear = dyn_cast<Linear>(op);
   if (!linear)
     return kept;
+  auto without = [&](Axes axes) {
+    llvm::erase_if(axes, [&](unsigned axis) {
+      return choice && llvm::is_contained(choice->cut.axes, axis);
+    });
+    return axes;
+  };
   // Gradients are rounded by micro-batch before they are summed, so they may be
   // by replica, too.
   if (isa<ConvertOp>(op) && linear.getLinearGroups().empty() &&
       isa<FloatType>(tensorType(op->getResult(0)).getElementType()) &&
       llvm::is_contained(getSharding(op->getOperand(0)).partial, kData))
-    kept[0] = {kData};
+    kept[0] = without({kData});
   for (const auto &group : linear.getLinearGroups()) {
     std::optional<Axes> common;
     for (unsigned operand : group) {
@@ -153,25 +164,32 @@ SmallVector<Axes> Partitioner::keepPartial(Operation *op) {
     if (!common || common->empty())
       continue;
     for (unsigned operand : group)
-      kept[operand] = *common;
+      kept[operand] = without(*common);
     return kept;
   }
   return kept;
 }
 
-// Sums of what samples have are taken at once, along the sequence if norms are
-// cut so; those of gradients and totals later.
-void Partitioner::settle(Value whole, Value local, Sharding sharding) {
-  RankedTensorType type = tensorType(whole);
+// Partial sums of tensors with a batch are added at once, along the sequence if
+// norms are cut so; those of gradients and totals later.
+Sharding Partitioner::settled(RankedTensorType type, const Sharding &sharding) {
   if (type.hasStaticShape() || sharding.partial.empty())
-    return define(whole, local, sharding);
+    return sharding;
   Sharding settled = sharding;
   settled.partial.clear();
-  int64_t parts = mesh.countParts(sharding.partial);
+  int64_t shards = mesh.countParts(sharding.partial);
   if (options.isSequenceParallel && type.getRank() == 3 &&
-      type.isDynamicDim(0) && settled.isWhole() && type.getDimSize(1) >= parts)
+      type.isDynamicDim(0) && settled.isWhole() && type.getDimSize(1) >= shards)
     settled.dims[1] = {sharding.partial, 1, 1};
-  define(whole, resharder.reshard(local, type, sharding, settled), settled);
+  return settled;
+}
+
+void Partitioner::settle(Value full, Value local, Sharding sharding) {
+  RankedTensorType type = tensorType(full);
+  Sharding to = settled(type, sharding);
+  if (to != sharding)
+    local = resharder.reshard(local, type, sharding, to);
+  define(full, local, to);
 }
 
 //===----------------------------------------------------------------------===//
@@ -179,8 +197,13 @@ void Partitioner::settle(Value whole, Value local, Sharding sharding) {
 //===----------------------------------------------------------------------===//
 
 LogicalResult Partitioner::visit(Operation *op) {
-  if (!isInParts)
-    ++time;
+  if (!isDecomposing) {
+    ++now.op;
+    Attribute entered = getLayer(op->getLoc());
+    if (entered != layer)
+      ++now.stretch;
+    layer = entered;
+  }
   bool keepsZeros = keepsZeroPadding(op);
   if (failed(dispatch(op)))
     return failure();
@@ -204,7 +227,7 @@ LogicalResult Partitioner::dispatch(Operation *op) {
   }
   for (Value operand : op->getOperands())
     if (Sharding sharding = getSharding(operand); !sharding.flat.empty())
-      if (isElementwiseOnRuns(op) ||
+      if (isElementwiseOnFlat(op) ||
           (isa<SumOp>(op) && tensorType(op->getResult(0)).getRank() == 0 &&
            hasZeroPadding(operand)))
         return visitFlat(op, sharding);
@@ -219,23 +242,23 @@ LogicalResult Partitioner::dispatch(Operation *op) {
   std::optional<FactorRule> rule = FactorRule::get(op);
   if (!rule)
     return op->emitOpError("does not say how it can be cut over devices");
-  if (isa<Composite>(op) && isCutWhereWhole(op, *rule))
-    return visitByParts(op, *rule);
+  if (isa<Composite>(op) && isCutWhereFull(op, *rule))
+    return visitDecomposed(op, *rule);
   return visitFactored(op, *rule);
 }
 
-// A whole variable of which a part is wished for is cut before anything is
+// A replicated variable that is preferred cut is cut before anything is
 // computed from it.
 LogicalResult Partitioner::visitRead(ReadOp read) {
   auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
       read, read.getVariableAttr().getAttr());
-  Value local = ReadOp::create(builder, read.getLoc(), variable.getTensorType(),
-                               read.getVariable());
+  Value local = ReadOp::create(builder, variable.getLoc(),
+                               variable.getTensorType(), read.getVariable());
   Sharding sharding = Sharding::of(variable, mesh);
-  if (auto wish = wishes.find(read.getResult()); wish != wishes.end()) {
+  if (auto found = preferred.find(read.getResult()); found != preferred.end()) {
     local = resharder.reshard(local, variable.getWholeType(), sharding,
-                              wish->second);
-    sharding = wish->second;
+                              found->second);
+    sharding = found->second;
   }
   define(read.getResult(), local, sharding);
   markZeroPadding(read.getResult()); // See visitAssign.
@@ -243,25 +266,27 @@ LogicalResult Partitioner::visitRead(ReadOp read) {
 }
 
 // Padding of a variable starts as zero and stays so. An optimizer makes no step
-// of a gradient that is zero; what else is assigned is masked.
+// where the gradient is zero; other values are masked.
 LogicalResult Partitioner::visitAssign(AssignOp assign) {
   auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
       assign, assign.getVariableAttr().getAttr());
-  Value whole = assign.getValue();
+  llvm::SaveAndRestore origin(resharder.origin,
+                              std::optional<Location>(variable.getLoc()));
+  Value full = assign.getValue();
   Sharding sharding = Sharding::of(variable, mesh);
   bool isOfOptimizer = variable.getRole() == Role::parameter ||
                        variable.getRole() == Role::moment;
-  Value local = get(whole, sharding);
-  if (!isOfOptimizer && !hasZeroPadding(whole))
+  Value local = get(full, sharding);
+  if (!isOfOptimizer && !hasZeroPadding(full))
     for (auto [dimension, cut] : llvm::enumerate(sharding.dims))
-      if (int64_t size = tensorType(whole).getDimSize(dimension);
+      if (int64_t size = tensorType(full).getDimSize(dimension);
           cut.isPadded(size, mesh))
         local = resharder.maskPadding(local, dimension, size, cut, 0);
   AssignOp::create(builder, assign.getLoc(), assign.getVariable(), local);
   return success();
 }
 
-// Elementwise on runs of elements, or the sum over all of them.
+// Elementwise on flattened shards, or the sum over all elements.
 LogicalResult Partitioner::visitFlat(Operation *op, const Sharding &flat) {
   Sharding wanted = flat;
   wanted.partial.clear();
@@ -285,7 +310,7 @@ LogicalResult Partitioner::visitFlat(Operation *op, const Sharding &flat) {
   return success();
 }
 
-// A device waits for what it has of `until`.
+// A device waits for its own shard of `until`.
 LogicalResult Partitioner::visitDefer(DeferOp op) {
   Sharding sharding = getSharding(op.getOperand());
   Value local = get(op.getOperand(), sharding);
@@ -301,7 +326,7 @@ LogicalResult Partitioner::visitDefer(DeferOp op) {
 // Ops by their factors
 //===----------------------------------------------------------------------===//
 
-bool Partitioner::isCutWhereWhole(Operation *op, const FactorRule &rule) {
+bool Partitioner::isCutWhereFull(Operation *op, const FactorRule &rule) {
   for (auto [operand, dims] : llvm::zip_equal(op->getOperands(), rule.operands))
     if (!isLazy(operand))
       for (auto [cut, factor] :
@@ -311,8 +336,9 @@ bool Partitioner::isCutWhereWhole(Operation *op, const FactorRule &rule) {
   return false;
 }
 
-// Takes an op apart in the whole program and visits what it is made of.
-LogicalResult Partitioner::visitByParts(Operation *op, const FactorRule &rule) {
+// Decomposes an op in the full program and visits the ops that it is made of.
+LogicalResult Partitioner::visitDecomposed(Operation *op,
+                                           const FactorRule &rule) {
   OpBuilder before(op);
   Operation *last = op->getPrevNode();
   SmallVector<RankedTensorType> parts;
@@ -326,17 +352,17 @@ LogicalResult Partitioner::visitByParts(Operation *op, const FactorRule &rule) {
   for (Operation *each = last ? last->getNextNode() : &op->getBlock()->front();
        each != op; each = each->getNextNode())
     made.push_back(each);
-  // What the op is wished to be its parts are, too.
+  // Decomposed results inherit the op's preferred sharding.
   for (auto [result, value] : llvm::zip_equal(op->getResults(), values))
-    if (auto found = wishes.find(result); found != wishes.end()) {
+    if (auto found = preferred.find(result); found != preferred.end()) {
       Sharding sharding = found->second;
-      wishes.try_emplace(value, sharding);
+      preferred.try_emplace(value, sharding);
     }
-  bool wasInParts = std::exchange(isInParts, true);
+  bool wasDecomposing = std::exchange(isDecomposing, true);
   for (Operation *each : made)
     if (failed(visit(each)))
       return failure();
-  isInParts = wasInParts;
+  isDecomposing = wasDecomposing;
   for (auto [result, value] : llvm::zip_equal(op->getResults(), values)) {
     Known entry = known.find(value)->second;
     known[result] = entry;
@@ -345,66 +371,9 @@ LogicalResult Partitioner::visitByParts(Operation *op, const FactorRule &rule) {
   return success();
 }
 
-// Whether padding can be made to add nothing: by zeros where an op is linear,
-// or by what fits the reduction.
-static bool isMaskable(Operation *op) { return isa<Structured, Linear>(op); }
-
 static bool looksUpRows(Operation *op) {
   auto placed = dyn_cast<Placed>(op);
   return placed && !placed.getContiguousFactors().empty();
-}
-
-static bool isContiguous(Operation *op, const FactorRule &rule,
-                         unsigned factor) {
-  auto placed = dyn_cast<Placed>(op);
-  return placed && placed.getContiguousFactors().contains(rule.letters[factor]);
-}
-
-// Weights stay where they are; otherwise what is cut in a result is better than
-// a sum over devices, and what more operands agree on better than less.
-std::optional<Partitioner::Choice> Partitioner::choose(Operation *op,
-                                                       const FactorRule &rule) {
-  std::optional<Choice> best;
-  int bestScore = 0;
-  auto propose = [&](unsigned factor, const Cut &cut, int64_t size, int score) {
-    bool isReduced = rule.isReduced(factor);
-    if (rule.mustBeWhole[factor] ||
-        (isReduced && cut.isPadded(size, mesh) && !isMaskable(op)) ||
-        (cut.blocks > 1 && isContiguous(op, rule, factor)))
-      return;
-    score += isReduced ? 0 : 100;
-    for (auto [operand, dims] :
-         llvm::zip_equal(op->getOperands(), rule.operands))
-      if (auto dim = FactorRule::findDim(dims, factor);
-          dim && !isLazy(operand) && getSharding(operand).dims[*dim] == cut)
-        score += 10;
-    if (!best || score > bestScore) {
-      best = Choice{factor, cut};
-      bestScore = score;
-    }
-  };
-  auto proposeAll = [&](Value value, ArrayRef<Cut> cuts,
-                        const FactorRule::Dims &dims, int score) {
-    for (auto [dim, cut] : llvm::enumerate(cuts))
-      if (!cut.isWhole())
-        propose(dims[dim], cut, tensorType(value).getDimSize(dim), score);
-  };
-  for (bool isLazyTurn : {false, true}) {
-    if (best)
-      break;
-    for (auto [operand, dims] :
-         llvm::zip_equal(op->getOperands(), rule.operands)) {
-      if (isLazy(operand) != isLazyTurn)
-        continue;
-      RankedTensorType type = tensorType(operand);
-      bool isWeight = type.getRank() > 0 && type.hasStaticShape();
-      proposeAll(operand, getSharding(operand).dims, dims, isWeight ? 1000 : 0);
-    }
-    for (auto [result, dims] : llvm::zip_equal(op->getResults(), rule.results))
-      if (auto wish = wishes.find(result); wish != wishes.end())
-        proposeAll(result, wish->second.dims, dims, 500);
-  }
-  return best;
 }
 
 Sharding Partitioner::apply(const std::optional<Choice> &choice,
@@ -416,8 +385,7 @@ Sharding Partitioner::apply(const std::optional<Choice> &choice,
   return sharding;
 }
 
-// What a device has of each operand, with nothing in the padding that a
-// reduction would see.
+// The local shard of each operand, with padding that a reduction does not see.
 SmallVector<Value> Partitioner::cutOperands(Operation *op,
                                             const FactorRule &rule,
                                             const std::optional<Choice> &choice,
@@ -431,15 +399,15 @@ SmallVector<Value> Partitioner::cutOperands(Operation *op,
     wanted.partial = kept[index];
     locals.push_back(get(operand, wanted));
     RankedTensorType type = tensorType(operand);
-    // What is counted is not summed; but there is a row of number zero, and
-    // maybe none of the number in the padding.
-    bool isNumber = !isa<FloatType>(type.getElementType());
-    if (isNumber && !looksUpRows(op))
+    // Integer operands are ids; mask padding to row 0, since other ids may not
+    // exist.
+    bool isId = !isa<FloatType>(type.getElementType());
+    if (isId && !looksUpRows(op))
       continue;
     for (auto [dim, cut] : llvm::enumerate(wanted.dims))
       if (cut.isPadded(type.getDimSize(dim), mesh) &&
-          (isNumber || rule.isReduced(dims[dim])) &&
-          !isContiguous(op, rule, dims[dim]) &&
+          (isId || rule.isReduced(dims[dim])) &&
+          !rule.mustBeContiguous[dims[dim]] &&
           (isMax || !hasZeroPadding(operand, dim, cut)))
         locals.back() = resharder.maskPadding(locals.back(), dim,
                                               type.getDimSize(dim), cut, fill);
@@ -447,8 +415,8 @@ SmallVector<Value> Partitioner::cutOperands(Operation *op,
   return locals;
 }
 
-// Partial over what operands were, over a factor that a result lacks, and over
-// the replicas if it lacks the batch.
+// Partial over the axes of partial operands, over those of a factor that a
+// result lacks, and over the replicas if it lacks the batch.
 SmallVector<Sharding>
 Partitioner::inferResults(Operation *op, const FactorRule &rule,
                           const std::optional<Choice> &choice,
@@ -479,7 +447,7 @@ Partitioner::inferResults(Operation *op, const FactorRule &rule,
   return shardings;
 }
 
-// A choice, seen by the letters of the op.
+// A choice, by the letters of the op.
 class Partitioner::ChosenPlace : public PartPlace {
 public:
   ChosenPlace(Partitioner &partitioner, Operation *op, const FactorRule &rule,
@@ -503,13 +471,13 @@ public:
   }
 
   Value getFirst(char letter) override {
-    return partitioner.numberFirst(getSize(letter), getCut(letter),
-                                   op->getLoc());
+    return partitioner.getFirstIndex(getSize(letter), getCut(letter),
+                                     op->getLoc());
   }
 
   Value getNumbers(char letter) override {
-    return partitioner.numberElements(getSize(letter), getCut(letter),
-                                      op->getLoc());
+    return partitioner.getGlobalIndices(getSize(letter), getCut(letter),
+                                        op->getLoc());
   }
 
 private:
@@ -527,13 +495,7 @@ private:
 LogicalResult Partitioner::visitFactored(Operation *op,
                                          const FactorRule &rule) {
   std::optional<Choice> choice = choose(op, rule);
-  SmallVector<Axes> kept = keepPartial(op);
-  // A term cannot be cut by the axis whose terms it is one of.
-  if (choice)
-    for (Axes &axes : kept)
-      llvm::erase_if(axes, [&](unsigned axis) {
-        return llvm::is_contained(choice->cut.axes, axis);
-      });
+  SmallVector<Axes> kept = keepPartial(op, choice);
   Operation *copy = builder.clone(*op);
   builder.setInsertionPoint(copy);
   copy->setOperands(cutOperands(op, rule, choice, kept));
@@ -543,19 +505,15 @@ LogicalResult Partitioner::visitFactored(Operation *op,
     placed.place(builder, place);
   }
   builder.setInsertionPointAfter(copy);
-  for (auto [whole, local, sharding] :
+  for (auto [full, local, sharding] :
        llvm::zip_equal(op->getResults(), copy->getResults(), shardings)) {
-    local.setType(sharding.localBox(tensorType(whole), mesh));
+    local.setType(sharding.localBox(tensorType(full), mesh));
     Value value = local;
     if (rule.reduction == Reduction::max && !sharding.partial.empty()) {
-      value = AllReduceOp::create(
-                  builder, op->getLoc(), local.getType(), local,
-                  mesh.toNames(sharding.partial, builder.getContext()),
-                  Combine::max)
-                  .getResult(0);
+      value = resharder.allReduce(local, sharding.partial, Combine::max);
       sharding.partial.clear();
     }
-    settle(whole, value, sharding);
+    settle(full, value, sharding);
   }
   return success();
 }

@@ -2,6 +2,7 @@
 #ifndef KILN_COMPILER_SHARD_PARTITIONER_H
 #define KILN_COMPILER_SHARD_PARTITIONER_H
 
+#include "compiler/shard/CutCost.h"
 #include "compiler/shard/FactorRule.h"
 #include "compiler/shard/Resharder.h"
 
@@ -10,79 +11,93 @@ namespace kiln::shard {
 /// The first axis of the mesh, over which the batch is cut.
 inline constexpr unsigned kData = 0;
 
-/// Whether an op can be applied to runs of elements: an equation names
-/// dimensions, which a run does not have.
-inline bool isElementwiseOnRuns(mlir::Operation *op) {
+/// Whether an op can be applied to flattened shards: an equation names
+/// dimensions, which these do not have.
+inline bool isElementwiseOnFlat(mlir::Operation *op) {
   return isElementwise(op) && !op->hasAttr("equation");
 }
 
-/// Writes one device's program for ops on whole tensors, op by op in their
-/// order. Each op is cut along the factor that asks for the least to be moved;
-/// what does not fit is resharded where it is used. The batch `?` is cut over
-/// `data` by giving each replica its share, so only sums over it show.
+/// Writes one device's program for ops on full tensors, op by op in program
+/// order. Each op is cut along the factor that costs least (CutCost.h);
+/// operands that have another sharding are resharded at the use. The batch `?`
+/// is cut over `data` by giving each replica its share, so only sums over it
+/// show.
 class Partitioner {
 public:
   struct Options {
     /// Norms and the residual stream are cut along the sequence over `tensor`.
     bool isSequenceParallel = true;
+    /// Remarks on each op say which cuts there were and what each costs.
+    bool isExplained = false;
   };
 
   Partitioner(mlir::OpBuilder builder, const Mesh &mesh, Options options);
 
-  /// Says what a device has of a whole value.
-  void define(mlir::Value whole, mlir::Value local, const Sharding &sharding);
-  /// Says that what a device has past the end of the whole is zero.
-  void markZeroPadding(mlir::Value whole) {
-    known.find(whole)->second.hasZeroPadding = true;
+  /// Declares the local shard of a full tensor.
+  void define(mlir::Value full, mlir::Value local, const Sharding &sharding);
+  /// Declares that the padding of its shards is zero.
+  void markZeroPadding(mlir::Value full) {
+    known.find(full)->second.hasZeroPadding = true;
   }
-  /// Whether it is known to be.
-  bool hasZeroPadding(mlir::Value whole);
-  /// Says how a value would best lie.
-  void wish(mlir::Value whole, const Sharding &sharding);
-  /// Wishes of what ops read, from those of what they make.
-  void spreadWishes(mlir::Block &block);
+  /// Whether it is known to be zero.
+  bool hasZeroPadding(mlir::Value full);
+  /// Declares a value's preferred sharding.
+  void prefer(mlir::Value full, const Sharding &sharding);
+  /// Operands of linear elementwise ops inherit the preference of the result.
+  void spreadPreferences(mlir::Block &block);
 
   mlir::LogicalResult visit(mlir::Operation *op);
 
-  /// How a visited value lies. No axis does two things.
-  Sharding getSharding(mlir::Value whole);
-  /// What a device has of it under `wanted`, which may keep partial axes of
-  /// its own.
-  mlir::Value get(mlir::Value whole, const Sharding &wanted);
-  /// The same with nothing cut and nothing partial.
-  mlir::Value getWhole(mlir::Value whole);
+  /// The sharding of a visited value. No axis is used twice.
+  Sharding getSharding(mlir::Value full);
+  /// The local shard under `wanted`, which may keep partial axes of the value.
+  mlir::Value get(mlir::Value full, const Sharding &wanted);
+  /// The full tensor, summed and gathered.
+  mlir::Value getFull(mlir::Value full);
   Resharder &getResharder() { return resharder; }
 
 private:
-  /// A form of a value and when it was made.
+  /// When a resharded form was made: by op, and by stretch of ops of one layer.
+  struct Moment {
+    unsigned op = 0, stretch = 0;
+  };
   struct Version {
     Sharding sharding;
     mlir::Value local;
-    unsigned time;
+    Moment made;
   };
   struct Known {
     Sharding sharding;
     mlir::Value local;                   // Null for a lazy value.
     llvm::SmallVector<Version> versions; // Resharded, or of a lazy value.
-    bool hasZeroPadding = false; // As far as it is known; without any, too.
+    bool hasZeroPadding = false;         // Also if there is no padding.
   };
   /// The factor along which an op is cut.
   struct Choice {
     unsigned factor;
     Cut cut;
   };
+  /// A cut that an operand or a preferred result proposes.
+  struct Candidate {
+    Choice choice;
+    CutCost cost;
+    std::string proposer; // For remarks.
+  };
 
   class ChosenPlace;
 
-  bool isUniform(mlir::Value whole);
-  bool hasZeroPadding(mlir::Value whole, unsigned dimension, const Cut &cut);
+  bool isUniform(mlir::Value full);
+  bool hasZeroPadding(mlir::Value full, unsigned dimension, const Cut &cut);
   bool keepsZeroPadding(mlir::Operation *op);
-  bool isLazy(mlir::Value whole);
+  bool isLazy(mlir::Value full);
   bool isLazyOp(mlir::Operation *op);
   Sharding inferLazy(mlir::Operation *op);
+  llvm::SmallVector<Sharding> inferLazyOperands(const FactorRule &rule,
+                                                const Sharding &wanted);
   mlir::Value materialise(mlir::Operation *op, const Sharding &wanted);
-  mlir::Value numberFirst(int64_t size, const Cut &cut, mlir::Location loc);
-  mlir::Value numberElements(int64_t size, const Cut &cut, mlir::Location loc);
+  mlir::Value getFirstIndex(int64_t size, const Cut &cut, mlir::Location loc);
+  mlir::Value getGlobalIndices(int64_t size, const Cut &cut,
+                               mlir::Location loc);
 
   mlir::LogicalResult visitRead(ReadOp read);
   mlir::LogicalResult visitAssign(AssignOp assign);
@@ -91,7 +106,8 @@ private:
   mlir::LogicalResult visitSlice(SliceOp op);
   mlir::LogicalResult visitConcatenate(ConcatenateOp op);
   mlir::LogicalResult visitFlat(mlir::Operation *op, const Sharding &flat);
-  mlir::LogicalResult visitByParts(mlir::Operation *op, const FactorRule &rule);
+  mlir::LogicalResult visitDecomposed(mlir::Operation *op,
+                                      const FactorRule &rule);
   mlir::LogicalResult visitFactored(mlir::Operation *op,
                                     const FactorRule &rule);
   llvm::SmallVector<mlir::Value>
@@ -102,21 +118,37 @@ private:
                                            const std::optional<Choice> &choice,
                                            llvm::ArrayRef<Axes> kept);
   mlir::LogicalResult dispatch(mlir::Operation *op);
-  bool isCutWhereWhole(mlir::Operation *op, const FactorRule &rule);
+  bool isCutWhereFull(mlir::Operation *op, const FactorRule &rule);
+
   std::optional<Choice> choose(mlir::Operation *op, const FactorRule &rule);
+  llvm::SmallVector<Candidate> propose(mlir::Operation *op,
+                                       const FactorRule &rule, bool isOfLazy);
+  bool isPossible(mlir::Operation *op, const FactorRule &rule,
+                  const Choice &choice, int64_t size);
+  CutCost price(mlir::Operation *op, const FactorRule &rule,
+                const Choice &choice);
+  void addMovedBytes(mlir::Value full, const Sharding &wanted,
+                     llvm::SmallDenseSet<mlir::Value> &priced, CutCost &cost);
+  void explain(mlir::Operation *op, llvm::ArrayRef<Candidate> candidates,
+               const Candidate *chosen);
+  const Version *findVersion(const Known &entry, const Sharding &wanted) const;
+
   Sharding apply(const std::optional<Choice> &choice,
                  const FactorRule::Dims &dims);
-  llvm::SmallVector<Axes> keepPartial(mlir::Operation *op);
-  void settle(mlir::Value whole, mlir::Value local, Sharding sharding);
+  llvm::SmallVector<Axes> keepPartial(mlir::Operation *op,
+                                      const std::optional<Choice> &choice);
+  Sharding settled(mlir::RankedTensorType type, const Sharding &sharding);
+  void settle(mlir::Value full, mlir::Value local, Sharding sharding);
 
   mlir::OpBuilder builder;
   const Mesh &mesh;
   Options options;
   Resharder resharder;
   llvm::DenseMap<mlir::Value, Known> known;
-  llvm::DenseMap<mlir::Value, Sharding> wishes;
-  unsigned time = 0;
-  bool isInParts = false; // Time stands still while an op is taken apart.
+  llvm::DenseMap<mlir::Value, Sharding> preferred;
+  Moment now;
+  mlir::Attribute layer;      // Of the op that was visited last.
+  bool isDecomposing = false; // The parts of an op are one op to the clock.
 };
 
 } // namespace kiln::shard

@@ -7,128 +7,183 @@ using namespace mlir;
 
 namespace kiln::shard {
 
-Value Resharder::allReduce(Value value, ArrayRef<unsigned> axes) {
-  return AllReduceOp::create(builder, value.getLoc(), value.getType(), value,
-                             mesh.toNames(axes, builder.getContext()),
-                             Combine::sum)
-      .getResult(0);
+Type getMovedType(Type element) {
+  if (element.isInteger(1))
+    return IntegerType::get(element.getContext(), 32);
+  if (element.isBF16())
+    return Float32Type::get(element.getContext());
+  return element;
 }
 
-template <typename Op>
-Value Resharder::cutOp(Value value, RankedTensorType type, unsigned dimension,
-                       const Cut &cut) {
-  return Op::create(builder, value.getLoc(), type, value,
-                    mesh.toNames(cut.axes, builder.getContext()),
-                    ArrayRef<int64_t>{int64_t(dimension)},
-                    ArrayRef<int64_t>{cut.blocks}, ArrayRef<int64_t>{cut.unit})
-      .getResult(0);
+static bool containsAll(ArrayRef<unsigned> axes, ArrayRef<unsigned> wanted) {
+  return llvm::all_of(
+      wanted, [&](unsigned axis) { return llvm::is_contained(axes, axis); });
 }
 
-// Terms over axes that the target is cut by are summed and cut in one go.
-Value Resharder::reducePartial(Value value, RankedTensorType whole,
-                               Sharding &from, const Sharding &to) {
-  auto drop = [&](ArrayRef<unsigned> axes) {
-    llvm::erase_if(from.partial, [&](unsigned axis) {
-      return llvm::is_contained(axes, axis);
-    });
-  };
-  auto isPartial = [&](ArrayRef<unsigned> axes) {
-    return !axes.empty() && llvm::all_of(axes, [&](unsigned axis) {
-      return llvm::is_contained(from.partial, axis);
-    });
+static void drop(Axes &axes, ArrayRef<unsigned> dropped) {
+  llvm::erase_if(
+      axes, [&](unsigned axis) { return llvm::is_contained(dropped, axis); });
+}
+
+// Partial sums over axes that the target is cut by become a reduce-scatter; the
+// others an all-reduce.
+void Resharder::planPartial(SmallVectorImpl<Step> &steps, Sharding &from,
+                            const Sharding &to) const {
+  auto add = [&](Kind kind, std::optional<unsigned> dimension, const Cut &cut) {
+    Sharding before = from;
+    drop(from.partial, cut.axes);
+    if (dimension)
+      from.dims[*dimension] = cut;
+    steps.push_back({kind, dimension, cut, before, from});
   };
   if (from.flat.empty())
     for (auto [dimension, cut] : llvm::enumerate(to.dims))
-      if (from.dims[dimension].isWhole() && isPartial(cut.axes)) {
-        drop(cut.axes);
-        from.dims[dimension] = cut;
-        value = cutOp<ReduceScatterOp>(value, from.localBox(whole, mesh),
-                                       dimension, cut);
-      }
-  Axes rest;
+      if (!cut.isWhole() && from.dims[dimension].isWhole() &&
+          containsAll(from.partial, cut.axes))
+        add(Kind::ReduceScatter, dimension, cut);
   bool isScattered = from.flat.empty() && !to.flat.empty() &&
-                     isPartial(to.flat) && from.dims == to.dims;
-  for (unsigned axis : from.partial)
-    if (!llvm::is_contained(to.partial, axis) &&
-        !(isScattered && llvm::is_contained(to.flat, axis)))
-      rest.push_back(axis);
-  if (!rest.empty()) {
-    drop(rest);
-    value = allReduce(value, rest);
+                     containsAll(from.partial, to.flat) && from.dims == to.dims;
+  Axes rest = from.partial;
+  drop(rest, to.partial);
+  if (isScattered)
+    drop(rest, to.flat);
+  if (!rest.empty())
+    add(Kind::AllReduce, std::nullopt, {rest, 1, 1});
+}
+
+SmallVector<Resharder::Step, 2> Resharder::plan(Sharding from,
+                                                const Sharding &to) const {
+  SmallVector<Step, 2> steps;
+  auto add = [&](Kind kind, std::optional<unsigned> dimension, const Cut &cut,
+                 const Sharding &after) {
+    steps.push_back({kind, dimension, cut, from, after});
+    from = after;
+  };
+  if (!from.flat.empty() && (from.flat != to.flat || from.dims != to.dims)) {
+    Sharding after = from;
+    after.flat.clear();
+    add(Kind::AllGather, std::nullopt, {from.flat, 1, 1}, after);
   }
-  return value;
-}
-
-Value Resharder::flatten(Value value, RankedTensorType whole, Sharding &from,
-                         const Sharding &to) {
-  Composer c(builder, value.getLoc());
-  RankedTensorType box = from.localBox(whole, mesh);
-  Value run = c.reshape(value, {box.getNumElements()});
-  Cut cut{to.flat, 1, 1};
-  bool isPartial = llvm::all_of(to.flat, [&](unsigned axis) {
-    return llvm::is_contained(from.partial, axis);
-  });
-  from.flat = to.flat;
-  RankedTensorType type = from.localType(whole, mesh);
-  if (!isPartial)
-    return cutOp<AllSliceOp>(run, type, 0, cut);
-  llvm::erase_if(from.partial, [&](unsigned axis) {
-    return llvm::is_contained(to.flat, axis);
-  });
-  return cutOp<ReduceScatterOp>(run, type, 0, cut);
-}
-
-Value Resharder::unflatten(Value value, RankedTensorType whole,
-                           Sharding &from) {
-  Composer c(builder, value.getLoc());
-  RankedTensorType box = from.localBox(whole, mesh);
-  auto run =
-      RankedTensorType::get({box.getNumElements()}, whole.getElementType());
-  value = cutOp<AllGatherOp>(value, run, 0, Cut{from.flat, 1, 1});
-  from.flat.clear();
-  return c.reshape(value, box.getShape());
-}
-
-Value Resharder::gather(Value value, RankedTensorType whole, Sharding &from,
-                        unsigned dimension) {
-  Cut cut = std::exchange(from.dims[dimension], Cut());
-  return cutOp<AllGatherOp>(value, from.localBox(whole, mesh), dimension, cut);
-}
-
-Value Resharder::reshard(Value local, RankedTensorType whole, Sharding from,
-                         const Sharding &to) {
-  // Collectives move numbers.
-  if (whole.getElementType().isInteger(1) && from != to) {
-    Composer c(builder, local.getLoc());
-    Type number = builder.getI32Type();
-    Value moved =
-        reshard(c.convert(local, number),
-                RankedTensorType::get(whole.getShape(), number), from, to);
-    return c.compare(Predicate::gt, moved, 0);
-  }
-  if (!from.flat.empty() && (from.flat != to.flat || from.dims != to.dims))
-    local = unflatten(local, whole, from);
-  local = reducePartial(local, whole, from, to);
-  // All that is in the way is gathered before anything is cut: an axis may move
-  // from one dimension to another.
+  planPartial(steps, from, to);
+  // Gathers come before slices: an axis may move from one dimension to another.
   for (unsigned dimension = 0; dimension < from.dims.size(); ++dimension)
-    if (!from.dims[dimension].isWhole() &&
-        from.dims[dimension] != to.dims[dimension])
-      local = gather(local, whole, from, dimension);
+    if (Cut cut = from.dims[dimension];
+        !cut.isWhole() && cut != to.dims[dimension]) {
+      Sharding after = from;
+      after.dims[dimension] = Cut();
+      add(Kind::AllGather, dimension, cut, after);
+    }
   for (auto [dimension, cut] : llvm::enumerate(to.dims))
     if (from.dims[dimension] != cut) {
-      from.dims[dimension] = cut;
-      local =
-          cutOp<AllSliceOp>(local, from.localBox(whole, mesh), dimension, cut);
+      Sharding after = from;
+      after.dims[dimension] = cut;
+      add(Kind::AllSlice, dimension, cut, after);
     }
-  if (from.flat != to.flat)
-    local = flatten(local, whole, from, to);
+  if (from.flat != to.flat) {
+    Sharding after = from;
+    after.flat = to.flat;
+    drop(after.partial, to.flat);
+    bool isPartial = containsAll(from.partial, to.flat);
+    add(isPartial ? Kind::ReduceScatter : Kind::AllSlice, std::nullopt,
+        {to.flat, 1, 1}, after);
+  }
   if (from != to)
     llvm::report_fatal_error("a sharding that cannot be reached");
+  return steps;
+}
+
+int64_t Resharder::countMovedBytes(RankedTensorType full, const Sharding &from,
+                                   const Sharding &to) const {
+  int64_t bytes = 0;
+  SmallVector<int64_t> shape(full.getShape());
+  llvm::replace(shape, ShapedType::kDynamic, int64_t(1));
+  auto sample =
+      RankedTensorType::get(shape, getMovedType(full.getElementType()));
+  for (const Step &step : plan(from, to)) {
+    if (step.kind == Kind::AllSlice)
+      continue;
+    // An all-gather receives all shards but the device's own; a reduce-scatter
+    // receives its own shard from every other device; an all-reduce is both.
+    const Sharding &larger =
+        step.kind == Kind::AllGather ? step.after : step.before;
+    int64_t members = mesh.countParts(step.cut.axes);
+    int64_t received =
+        getByteSize(larger.localType(sample, mesh)) / members * (members - 1);
+    bytes += step.kind == Kind::AllReduce ? 2 * received : received;
+  }
+  return bytes;
+}
+
+Value Resharder::allReduce(Value local, ArrayRef<unsigned> axes,
+                           Combine combine) {
+  Type element = tensorType(local).getElementType();
+  if (Type moved = getMovedType(element); moved != element) {
+    Composer c(builder, local.getLoc());
+    return c.convert(allReduce(c.convert(local, moved), axes, combine),
+                     element);
+  }
+  return AllReduceOp::create(builder, origin.value_or(local.getLoc()),
+                             local.getType(), local,
+                             mesh.toNames(axes, builder.getContext()), combine)
+      .getResult(0);
+}
+
+Value Resharder::emitCut(const Step &step, Value local, RankedTensorType type) {
+  auto create = [&](auto op) -> Value {
+    return decltype(op)::create(
+               builder, origin.value_or(local.getLoc()), type, local,
+               mesh.toNames(step.cut.axes, builder.getContext()),
+               ArrayRef<int64_t>{int64_t(step.dimension.value_or(0))},
+               ArrayRef<int64_t>{step.cut.blocks},
+               ArrayRef<int64_t>{step.cut.unit})
+        .getResult(0);
+  };
+  switch (step.kind) {
+  case Kind::AllGather:
+    return create(AllGatherOp());
+  case Kind::ReduceScatter:
+    return create(ReduceScatterOp());
+  case Kind::AllSlice:
+    return create(AllSliceOp());
+  case Kind::AllReduce:
+    break;
+  }
+  llvm_unreachable("an all-reduce cuts nothing");
+}
+
+Value Resharder::emit(const Step &step, Value local, RankedTensorType full) {
+  if (step.kind == Kind::AllReduce)
+    return allReduce(local, step.cut.axes, Combine::sum);
+  RankedTensorType type = step.after.localType(full, mesh);
+  if (step.dimension)
+    return emitCut(step, local, type);
+  // A flat cut is one of the flattened shard.
+  Composer c(builder, local.getLoc());
+  if (step.kind != Kind::AllGather)
+    return emitCut(step, c.reshape(local, {tensorType(local).getNumElements()}),
+                   type);
+  auto flattened =
+      RankedTensorType::get({type.getNumElements()}, type.getElementType());
+  return c.reshape(emitCut(step, local, flattened), type.getShape());
+}
+
+Value Resharder::reshard(Value local, RankedTensorType full, Sharding from,
+                         const Sharding &to) {
+  Type element = full.getElementType(), moved = getMovedType(element);
+  if (moved != element && from != to) {
+    Composer c(builder, local.getLoc());
+    Value result =
+        reshard(c.convert(local, moved),
+                RankedTensorType::get(full.getShape(), moved), from, to);
+    return element.isInteger(1) ? c.compare(Predicate::gt, result, 0)
+                                : c.convert(result, element);
+  }
+  for (const Step &step : plan(from, to))
+    local = emit(step, local, full);
   return local;
 }
 
-// Every axis has a variable that the runtime writes once.
+// The runtime writes the rank along each axis into a variable once.
 Value Resharder::coordinate(ArrayRef<unsigned> axes, Location loc) {
   Composer c(builder, loc);
   auto scalar = RankedTensorType::get({}, builder.getI32Type());
@@ -150,7 +205,7 @@ Value Resharder::coordinate(ArrayRef<unsigned> axes, Location loc) {
   return number;
 }
 
-// A unit of a block is padding if its number in the whole lies past the last.
+// A unit of a block is padding if its global index lies past the last unit.
 Value Resharder::maskPadding(Value local, unsigned dimension, int64_t size,
                              const Cut &cut, double fill) {
   Composer c(builder, local.getLoc());

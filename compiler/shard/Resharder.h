@@ -7,19 +7,36 @@
 
 namespace kiln::shard {
 
+/// The element type with which collectives move these elements: truth values
+/// are moved as i32; bf16 as f32, so that sums over devices are rounded once.
+mlir::Type getMovedType(mlir::Type element);
+
 /// Writes the collectives that take a tensor from one sharding to another, at
-/// the builder's place.
+/// the builder's insertion point.
 class Resharder {
 public:
   Resharder(mlir::OpBuilder &builder, const Mesh &mesh)
       : builder(builder), mesh(mesh) {}
 
-  /// `local` is what a device has of a tensor of type `whole` under `from`.
+  /// `local` is the device's shard of a tensor of type `full` under `from`.
   /// Axes that stay partial are partial in both.
-  mlir::Value reshard(mlir::Value local, mlir::RankedTensorType whole,
+  mlir::Value reshard(mlir::Value local, mlir::RankedTensorType full,
                       Sharding from, const Sharding &to);
 
-  /// A scalar i32: this device's place along the axes.
+  /// The same elements combined over the devices along the axes.
+  mlir::Value allReduce(mlir::Value local, llvm::ArrayRef<unsigned> axes,
+                        Combine combine);
+
+  /// Bytes that a device receives for it, with one sample as the batch.
+  int64_t countMovedBytes(mlir::RankedTensorType full, const Sharding &from,
+                          const Sharding &to) const;
+
+  /// Collectives are located here instead of at their operand while it is set:
+  /// at the variable whose gradient or new value they move, so that they are
+  /// known to belong to its layer.
+  std::optional<mlir::Location> origin;
+
+  /// A scalar i32: this device's rank along the axes.
   mlir::Value coordinate(llvm::ArrayRef<unsigned> axes, mlir::Location loc);
 
   /// Sets elements past the end of a cut dimension of `local` to `fill`.
@@ -27,18 +44,23 @@ public:
                           const Cut &cut, double fill);
 
 private:
-  mlir::Value allReduce(mlir::Value value, llvm::ArrayRef<unsigned> axes);
-  template <typename Op>
-  mlir::Value cutOp(mlir::Value value, mlir::RankedTensorType type,
-                    unsigned dimension, const Cut &cut);
-  mlir::Value reducePartial(mlir::Value value, mlir::RankedTensorType whole,
-                            Sharding &from, const Sharding &to);
-  mlir::Value flatten(mlir::Value value, mlir::RankedTensorType whole,
-                      Sharding &from, const Sharding &to);
-  mlir::Value unflatten(mlir::Value value, mlir::RankedTensorType whole,
-                        Sharding &from);
-  mlir::Value gather(mlir::Value value, mlir::RankedTensorType whole,
-                     Sharding &from, unsigned dimension);
+  enum class Kind { AllReduce, ReduceScatter, AllGather, AllSlice };
+  /// One collective. The cut is that of a dimension, or of the flattened shard
+  /// if there is none.
+  struct Step {
+    Kind kind;
+    std::optional<unsigned> dimension;
+    Cut cut;
+    Sharding before, after;
+  };
+
+  llvm::SmallVector<Step, 2> plan(Sharding from, const Sharding &to) const;
+  void planPartial(llvm::SmallVectorImpl<Step> &steps, Sharding &from,
+                   const Sharding &to) const;
+  mlir::Value emit(const Step &step, mlir::Value local,
+                   mlir::RankedTensorType full);
+  mlir::Value emitCut(const Step &step, mlir::Value local,
+                      mlir::RankedTensorType type);
 
   mlir::OpBuilder &builder;
   const Mesh &mesh;

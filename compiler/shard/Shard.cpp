@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Cuts steps and evaluations over a mesh. Variables are cut first; then each
-// region is written anew for one device. Gradients stay terms of a sum over the
+// region is written anew for one device. Gradients stay partial sums over the
 // replicas for as long as the ZeRO stage allows.
 #include "compiler/pipeline/Passes.h"
 #include "compiler/shard/Partitioner.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "llvm/Support/SaveAndRestore.h"
 
 using namespace mlir;
 using namespace kiln::shard;
@@ -26,17 +27,18 @@ private:
   LogicalResult cutVariables();
   LogicalResult shardStep(StepOp step);
   LogicalResult shardEvaluation(func::FuncOp function);
-  Sharding getVariableSharding(Attribute name);
+  VariableOp getVariable(Attribute name);
+  Partitioner::Options getOptions() { return {sequenceParallel, explain}; }
 
   Mesh mesh;
 };
 
-/// Writes the regions of a step for one device, one after the other: each is
-/// given what those before it yield.
+/// Writes the regions of a step for one device, one after the other: the
+/// arguments of each are yielded by those before it.
 class StepSharder {
 public:
   /// `variables` are those whose gradients are the last sums of the step.
-  StepSharder(StepOp step, ArrayRef<Sharding> variables, const Mesh &mesh,
+  StepSharder(StepOp step, ArrayRef<VariableOp> variables, const Mesh &mesh,
               Partitioner::Options options, int64_t zero);
 
   LogicalResult run();
@@ -48,19 +50,25 @@ private:
   void defineArguments(Partitioner &partitioner, Region &from, Region &to);
   void finish(Region &region, ValueRange yielded);
   Value finishGradient(Partitioner &partitioner, Value grad,
-                       const Sharding &variable, Sharding &yielded);
-  /// Whether the stage cuts a gradient into runs, by the end of a step.
-  bool isCutIntoRuns(RankedTensorType grad) const {
+                       VariableOp variable, Sharding &yielded);
+  /// Whether the stage cuts a flattened gradient over the replicas, by the end
+  /// of a step.
+  bool isFlat(RankedTensorType grad) const {
     return zero >= 1 && mesh.sizes[kData] > 1 && grad.getRank() > 0;
   }
 
   StepOp step, made;
-  ArrayRef<Sharding> variables;
+  ArrayRef<VariableOp> variables;
   const Mesh &mesh;
   Partitioner::Options options;
   int64_t zero;
-  /// What regions so far yield, as a device has it.
-  SmallVector<std::pair<Type, Sharding>> known;
+  struct Yielded {
+    Type local;
+    Sharding sharding;
+    Location loc;
+  };
+  /// By the regions so far.
+  SmallVector<Yielded> known;
 };
 
 } // namespace
@@ -103,15 +111,15 @@ void ShardPass::runOnOperation() {
       return signalPassFailure();
 }
 
-// Parameters and moments as they say over `tensor`, and what the stage says in
-// runs over `data`.
+// Over `tensor` as parameters and moments declare; over `data` the flattened
+// shards of those that the ZeRO stage cuts.
 LogicalResult ShardPass::cutVariables() {
   for (auto variable : getOperation().getOps<VariableOp>()) {
-    RankedTensorType whole = variable.getTensorType();
-    Sharding sharding = Sharding::whole(whole.getRank());
+    RankedTensorType full = variable.getTensorType();
+    Sharding sharding = Sharding::whole(full.getRank());
     if (ShardingAttr wanted = variable.getShardingAttr()) {
-      // Over `data` a device has samples of its own, and would miss its parts
-      // of the others'.
+      // Replicas have different samples: a gradient that is cut over `data`
+      // would miss those of the other replicas.
       std::optional<Sharding> read = Sharding::get(wanted, mesh);
       if (!read || llvm::any_of(read->dims, [](const Cut &cut) {
             return llvm::is_contained(cut.axes, kData);
@@ -124,26 +132,24 @@ LogicalResult ShardPass::cutVariables() {
     }
     bool isFlat = (variable.getRole() == Role::moment && zero >= 1) ||
                   (variable.getRole() == Role::parameter && zero >= 3);
-    if (isFlat && data > 1 && whole.getRank() > 0)
+    if (isFlat && data > 1 && full.getRank() > 0)
       sharding.flat = {kData};
     if (sharding.isWhole()) {
       variable.removeShardingAttr();
       continue;
     }
     variable.setShardingAttr(sharding.toAttribute(mesh, &getContext()));
-    variable.setWholeAttr(TypeAttr::get(whole));
-    variable.setTypeAttr(TypeAttr::get(sharding.localType(whole, mesh)));
+    variable.setWholeAttr(TypeAttr::get(full));
+    variable.setTypeAttr(TypeAttr::get(sharding.localType(full, mesh)));
     if (failed(variable.verify()))
       return failure();
   }
   return success();
 }
 
-Sharding ShardPass::getVariableSharding(Attribute name) {
-  return Sharding::of(
-      cast<VariableOp>(SymbolTable::lookupSymbolIn(
-          getOperation(), cast<FlatSymbolRefAttr>(name).getAttr())),
-      mesh);
+VariableOp ShardPass::getVariable(Attribute name) {
+  return cast<VariableOp>(SymbolTable::lookupSymbolIn(
+      getOperation(), cast<FlatSymbolRefAttr>(name).getAttr()));
 }
 
 LogicalResult ShardPass::shardStep(StepOp step) {
@@ -151,17 +157,17 @@ LogicalResult ShardPass::shardStep(StepOp step) {
   if (!names)
     return step.emitOpError("does not say whose gradients it sums: run "
                             "-kiln-build-step first");
-  SmallVector<Sharding> variables;
+  SmallVector<VariableOp> variables;
   for (Attribute name : names)
-    variables.push_back(getVariableSharding(name));
-  return StepSharder(step, variables, mesh, {sequenceParallel}, zero).run();
+    variables.push_back(getVariable(name));
+  return StepSharder(step, variables, mesh, getOptions(), zero).run();
 }
 
 //===----------------------------------------------------------------------===//
 // Steps
 //===----------------------------------------------------------------------===//
 
-StepSharder::StepSharder(StepOp step, ArrayRef<Sharding> variables,
+StepSharder::StepSharder(StepOp step, ArrayRef<VariableOp> variables,
                          const Mesh &mesh, Partitioner::Options options,
                          int64_t zero)
     : step(step), variables(variables), mesh(mesh), options(options),
@@ -179,17 +185,19 @@ LogicalResult StepSharder::run() {
   return success();
 }
 
-// Inputs have the batch; the others are what is known.
+// Inputs come first and have the batch; then what regions so far yield.
 void StepSharder::defineArguments(Partitioner &partitioner, Region &from,
                                   Region &to) {
   unsigned inputs = from.getNumArguments() - known.size();
   for (BlockArgument argument : from.getArguments()) {
     unsigned index = argument.getArgNumber();
-    Type type = argument.getType();
-    Sharding sharding = Sharding::whole(tensorType(argument).getRank());
+    Yielded given{argument.getType(),
+                  Sharding::whole(tensorType(argument).getRank()),
+                  step.getLoc()};
     if (index >= inputs)
-      std::tie(type, sharding) = known[index - inputs];
-    partitioner.define(argument, to.addArgument(type, step.getLoc()), sharding);
+      given = known[index - inputs];
+    partitioner.define(argument, to.addArgument(given.local, given.loc),
+                       given.sharding);
   }
 }
 
@@ -207,39 +215,42 @@ LogicalResult StepSharder::shardPrologue() {
     return failure();
   SmallVector<Value> counts;
   for (Value value : getYielded(from)) {
-    counts.push_back(partitioner.getWhole(value));
-    known.push_back({value.getType(), Sharding::whole(0)});
+    counts.push_back(partitioner.getFull(value));
+    known.push_back({value.getType(), Sharding::whole(0), step.getLoc()});
   }
   finish(to, counts);
   return success();
 }
 
-// Cut as its variable, apart from runs; padding is zero, so that neither norms
-// nor updates see it. From stage 2 on it is summed over the replicas at once.
+// Cut as its variable, apart from the flat cut; padding is zero, so that
+// neither norms nor updates see it. From stage 2 on it is summed over the
+// replicas at once.
 Value StepSharder::finishGradient(Partitioner &partitioner, Value grad,
-                                  const Sharding &variable, Sharding &yielded) {
+                                  VariableOp variable, Sharding &yielded) {
   Resharder &resharder = partitioner.getResharder();
-  RankedTensorType whole = tensorType(grad);
-  Sharding run = {variable.dims, {kData}, {}};
+  llvm::SaveAndRestore origin(resharder.origin,
+                              std::optional<Location>(variable.getLoc()));
+  RankedTensorType full = tensorType(grad);
+  Sharding flat = {Sharding::of(variable, mesh).dims, {kData}, {}};
   yielded = partitioner.getSharding(grad);
-  if (zero >= 2 && yielded == run && partitioner.hasZeroPadding(grad))
-    return partitioner.get(grad, run);
-  yielded.dims = variable.dims;
+  if (zero >= 2 && yielded == flat && partitioner.hasZeroPadding(grad))
+    return partitioner.get(grad, flat);
+  yielded.dims = flat.dims;
   yielded.flat.clear();
-  // A term cannot be cut by the axis whose terms it is one of.
+  // A partial sum cannot be cut by an axis over which it is partial.
   llvm::erase_if(yielded.partial, [&](unsigned axis) {
-    return llvm::any_of(variable.dims, [&](const Cut &cut) {
+    return llvm::any_of(yielded.dims, [&](const Cut &cut) {
       return llvm::is_contained(cut.axes, axis);
     });
   });
   Value local = partitioner.get(grad, yielded);
   for (auto [dimension, cut] : llvm::enumerate(yielded.dims))
-    if (int64_t size = whole.getDimSize(dimension); cut.isPadded(size, mesh))
+    if (int64_t size = full.getDimSize(dimension); cut.isPadded(size, mesh))
       local = resharder.maskPadding(local, dimension, size, cut, 0);
-  if (zero < 2 || !isCutIntoRuns(whole))
+  if (zero < 2 || !isFlat(full))
     return local;
-  local = resharder.reshard(local, whole, yielded, run);
-  yielded = run;
+  local = resharder.reshard(local, full, yielded, flat);
+  yielded = flat;
   return local;
 }
 
@@ -251,23 +262,25 @@ LogicalResult StepSharder::shardAccumulate() {
   unsigned firstGradient = getYielded(from).size() - variables.size();
   for (auto [grad, variable] :
        llvm::zip_equal(getYielded(from).drop_front(firstGradient), variables))
-    partitioner.wish(grad, variable);
-  partitioner.spreadWishes(from.front());
+    partitioner.prefer(grad, Sharding::of(variable, mesh));
+  partitioner.spreadPreferences(from.front());
   if (failed(visitAll(partitioner, from.front())))
     return failure();
   SmallVector<Value> terms;
-  // Asked for anew: ops that were taken apart have other results by now.
+  // Read again from the terminator: decomposed ops have other results by now.
   for (auto [index, value] : llvm::enumerate(getYielded(from))) {
     Sharding sharding;
+    Location loc = step.getLoc();
     if (index >= firstGradient) {
-      terms.push_back(finishGradient(
-          partitioner, value, variables[index - firstGradient], sharding));
+      VariableOp variable = variables[index - firstGradient];
+      loc = variable.getLoc();
+      terms.push_back(finishGradient(partitioner, value, variable, sharding));
     } else {
       sharding = Sharding::whole(tensorType(value).getRank());
       sharding.partial = partitioner.getSharding(value).partial;
       terms.push_back(partitioner.get(value, sharding));
     }
-    known.push_back({terms.back().getType(), sharding});
+    known.push_back({terms.back().getType(), sharding, loc});
   }
   finish(to, terms);
   return success();
@@ -283,29 +296,29 @@ LogicalResult StepSharder::shardUpdate() {
     Sharding summed = partitioner.getSharding(argument);
     summed.partial.clear();
     bool isGradient = argument.getArgNumber() >= firstGradient;
-    if (isGradient && isCutIntoRuns(tensorType(argument)))
+    if (isGradient && isFlat(tensorType(argument)))
       summed.flat = {kData};
     Value local = partitioner.get(argument, summed);
     partitioner.define(argument, local, summed);
     if (isGradient) // See finishGradient.
       partitioner.markZeroPadding(argument);
   }
-  // Each replica updates its run of a parameter, which is gathered then.
+  // Each replica updates its flat shard of a parameter, which is then gathered.
   for (auto read : from.getOps<ReadOp>()) {
     auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
         step, read.getVariableAttr().getAttr());
     if (variable.getRole() != Role::parameter ||
-        !isCutIntoRuns(variable.getWholeType()))
+        !isFlat(variable.getWholeType()))
       continue;
-    Sharding run = Sharding::of(variable, mesh);
-    run.flat = {kData};
-    partitioner.wish(read.getResult(), run);
+    Sharding flat = Sharding::of(variable, mesh);
+    flat.flat = {kData};
+    partitioner.prefer(read.getResult(), flat);
   }
   if (failed(visitAll(partitioner, from.front())))
     return failure();
   SmallVector<Value> reports;
   for (Value value : getYielded(from))
-    reports.push_back(partitioner.getWhole(value));
+    reports.push_back(partitioner.getFull(value));
   finish(to, reports);
   return success();
 }
@@ -319,11 +332,16 @@ LogicalResult ShardPass::shardEvaluation(func::FuncOp function) {
   Location loc = function.getLoc();
   SmallVector<Type> types;
   SmallVector<Sharding> shardings;
+  SmallVector<Location> locs;
   for (BlockArgument argument : function.getArguments()) {
     Sharding sharding = Sharding::whole(tensorType(argument).getRank());
+    locs.push_back(argument.getLoc());
     if (auto name =
-            function.getArgAttr(argument.getArgNumber(), kVariableAttribute))
-      sharding = getVariableSharding(name);
+            function.getArgAttr(argument.getArgNumber(), kVariableAttribute)) {
+      VariableOp variable = getVariable(name);
+      sharding = Sharding::of(variable, mesh);
+      locs.back() = variable.getLoc();
+    }
     types.push_back(sharding.localType(tensorType(argument), mesh));
     shardings.push_back(sharding);
   }
@@ -332,12 +350,12 @@ LogicalResult ShardPass::shardEvaluation(func::FuncOp function) {
       builder.getFunctionType(types, function.getResultTypes()));
   made->setAttrs(function->getAttrs());
   made.setType(builder.getFunctionType(types, function.getResultTypes()));
-  Block &block = *made.addEntryBlock();
-  Partitioner partitioner(OpBuilder::atBlockEnd(&block), mesh,
-                          {sequenceParallel});
-  for (auto [whole, local, sharding] : llvm::zip_equal(
+  Block &block = made.getBody().emplaceBlock();
+  block.addArguments(types, locs);
+  Partitioner partitioner(OpBuilder::atBlockEnd(&block), mesh, getOptions());
+  for (auto [full, local, sharding] : llvm::zip_equal(
            function.getArguments(), block.getArguments(), shardings))
-    partitioner.define(whole, local, sharding);
+    partitioner.define(full, local, sharding);
   for (BlockArgument argument : function.getArguments())
     if (function.getArgAttr(argument.getArgNumber(), kVariableAttribute))
       partitioner.markZeroPadding(argument);
@@ -345,7 +363,7 @@ LogicalResult ShardPass::shardEvaluation(func::FuncOp function) {
     return failure();
   SmallVector<Value> results;
   for (Value value : getYielded(function.getBody()))
-    results.push_back(partitioner.getWhole(value));
+    results.push_back(partitioner.getFull(value));
   OpBuilder atEnd = OpBuilder::atBlockEnd(&block);
   func::ReturnOp::create(atEnd, loc, results);
   function.erase();

@@ -161,6 +161,20 @@ INSTANTIATE_TEST_SUITE_P(
       return info.param.name;
     });
 
+// The work of a step does not depend on how it is spread over devices, if all
+// sizes divide evenly; devices with different shares count as what they do.
+TEST(Cost, OfAStepOnAllDevices) {
+  int64_t wanted = wantedFlops(configFromText(kGpt)).step();
+  for (std::vector<std::string> plan :
+       {std::vector<std::string>{"devices.count=2"},
+        {"devices.count=4", "devices.zero=3"},
+        {"devices.count=2", "devices.mesh={data: 1, tensor: 2}"},
+        {"devices.count=4", "devices.mesh={data: 2, tensor: 2}"},
+        {"devices.count=2", "devices.speeds=[3, 1]"}})
+    EXPECT_EQ(int64_t(countInArtifact(configFromText(kGpt, plan))), wanted)
+        << plan.back();
+}
+
 // Products with padding count, as in the figures that others report; pooling
 // multiplies nothing.
 TEST(Cost, OfConvolutionsAndTheirGradients) {

@@ -20,6 +20,17 @@ module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [2, 2]>} {
     return %2, %4, %6 : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>
   }
 
+  // Sums of two layers do not share a bucket, although it has room: so the buckets of a layer are the same at any depth.
+  // CHECK-LABEL: @layers
+  // CHECK: kiln.all_reduce sum %{{.*}}, %{{.*}} over ["data"] : (tensor<2xf32>, tensor<2xf32>)
+  // CHECK: kiln.all_reduce sum %{{[a-z0-9]+}} over ["data"] : (tensor<2xf32>)
+  func.func @layers(%x: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>) {
+    %1 = kiln.all_reduce sum %x over ["data"] : (tensor<2xf32>) -> tensor<2xf32> loc(fused<{kiln.layer = 0 : i64}>["a"])
+    %2 = kiln.all_reduce sum %x over ["data"] : (tensor<2xf32>) -> tensor<2xf32> loc(fused<{kiln.layer = 0 : i64}>["b"])
+    %3 = kiln.all_reduce sum %x over ["data"] : (tensor<2xf32>) -> tensor<2xf32> loc(fused<{kiln.layer = 1 : i64}>["c"])
+    return %1, %2, %3 : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>
+  }
+
   // Only what goes over the same axes, is combined alike and has the same elements goes together.
   // CHECK-LABEL: @apart
   // CHECK-COUNT-4: kiln.all_reduce {{sum|max}} %{{[a-z0-9]+}} over

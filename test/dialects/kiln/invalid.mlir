@@ -639,6 +639,16 @@ func.func @f(%x: tensor<4xf32>) {
 
 // -----
 
+module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
+  func.func @f(%x: tensor<4xbf16>) {
+    // expected-error @below {{moves elements of type 'bf16'; wanted f32, f64, i32 or i64}}
+    %y = kiln.all_gather %x over ["data"] along [0] blocks [1] units [1] : (tensor<4xbf16>) -> tensor<8xbf16>
+    return
+  }
+}
+
+// -----
+
 // expected-error @below {{wanted one cut for each dimension of 'tensor<8x8xf32>', and no more}}
 kiln.variable @w : tensor<8x8xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["tensor"]>]>}
 

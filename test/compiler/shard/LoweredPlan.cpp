@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "test/compiler/shard/LoweredPlan.h"
+#include "compiler/frontend/ImportModel.h"
+#include "compiler/pipeline/Pipeline.h"
+#include "dialects/exec/Exec.h"
+#include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Sharding.h"
+
+#include "llvm/ADT/TypeSwitch.h"
+
+#include <gtest/gtest.h>
+#include <map>
+#include <set>
+
+using namespace mlir;
+
+namespace kiln::test {
+
+LoweredPlan::LoweredPlan(const std::string &text,
+                         const std::vector<std::string> &overrides) {
+  Config config = configFromText(text, overrides);
+  module = importModel(config, context.mlir);
+  PassManager step(&context.mlir);
+  buildStepPipeline(step, config);
+  EXPECT_TRUE(succeeded(step.run(*module)));
+  for (auto each : module->getOps<StepOp>())
+    countGathersIn(each.getAccumulate().front());
+  std::vector<int64_t> shares = config.shares();
+  PassManager image(&context.mlir);
+  buildImagePipeline(image, config,
+                     *std::max_element(shares.begin(), shares.end()),
+                     /*isReference=*/false);
+  EXPECT_TRUE(succeeded(image.run(*module)));
+}
+
+template <typename Function>
+static void forEachCommand(ModuleOp module, Function function) {
+  for (auto program : module.getOps<exec::ProgramOp>())
+    if (program.getSymName() == "train")
+      for (auto phase : program.getBody().front().getOps<exec::PhaseOp>())
+        for (Operation &command : phase.getBody().front())
+          function(phase, &command);
+}
+
+template <typename Range> static std::string join(Range range) {
+  std::string text;
+  for (auto value : range)
+    text += " " + std::to_string(value);
+  return text;
+}
+
+static std::string describe(Operation *command) {
+  std::string name = command->getName().stripDialect().str();
+  return llvm::TypeSwitch<Operation *, std::string>(command)
+      .Case([&](exec::LaunchOp op) {
+        return name + " " + op.getLabel().str() + " flops " +
+               std::to_string(op.getFlops()) + " bytes " +
+               std::to_string(op.getBytes());
+      })
+      .Case([&](exec::CopyOp op) {
+        return name + " bytes " + std::to_string(op.getBytes());
+      })
+      .Case([&](exec::CollectiveOp op) {
+        std::string axes;
+        for (Attribute axis : op.getAxes())
+          axes += " " + cast<StringAttr>(axis).str();
+        std::string kind = exec::stringifyCollectiveKind(op.getKind()).str();
+        // The sums of scalars, such as the norms of all gradients, are one
+        // collective, however many there are.
+        if (llvm::all_of(op.getSizes(), [](int64_t size) { return size == 1; }))
+          return kind + axes + " of scalars";
+        return kind + axes + " sizes" + join(op.getSizes()) + " bytes " +
+               std::to_string(op.getBytes());
+      })
+      .Case([&](exec::SliceOp op) { return name + join(op.getSizes()); })
+      .Default(name);
+}
+
+std::vector<std::string> LoweredPlan::describeCollectives() const {
+  std::vector<std::string> lines;
+  forEachCommand(*module, [&](exec::PhaseOp phase, Operation *command) {
+    if (isa<exec::CollectiveOp>(command))
+      lines.push_back(phase.getName().str() + ": " + describe(command));
+  });
+  return lines;
+}
+
+std::vector<std::string> LoweredPlan::describeCommands() const {
+  std::vector<std::string> lines;
+  forEachCommand(*module, [&](exec::PhaseOp phase, Operation *command) {
+    lines.push_back(phase.getName().str() + ": " + describe(command));
+  });
+  return lines;
+}
+
+uint64_t LoweredPlan::countMovedBytes() const {
+  shard::Mesh mesh = shard::getMesh(*module);
+  int64_t devices = 1;
+  for (int64_t size : mesh.sizes)
+    devices *= size;
+  uint64_t bytes = 0;
+  forEachCommand(*module, [&](exec::PhaseOp phase, Operation *command) {
+    if (auto op = dyn_cast<exec::CollectiveOp>(command)) {
+      int64_t members = mesh.countParts(*mesh.findAxes(op.getAxes()));
+      bytes += op.getBytes() * phase.getRepeat() * (devices / members);
+    }
+  });
+  return bytes;
+}
+
+void LoweredPlan::countGathersIn(Block &block) {
+  std::map<std::string, unsigned> ofParameters;
+  std::set<std::tuple<void *, int64_t, void *>> known;
+  for (auto op : block.getOps<AllGatherOp>())
+    for (auto [operand, dimension] :
+         llvm::zip_equal(op.getOperands(), op.getDimensions())) {
+      Operation *maker = operand.getDefiningOp();
+      if (auto read = dyn_cast_or_null<ReadOp>(maker)) {
+        unsigned &count = ofParameters[read.getVariable().str()];
+        gathersOfOne = std::max(gathersOfOne, ++count);
+      }
+      if (tensorType(operand).hasStaticShape())
+        continue;
+      ++gathers;
+      if (!known
+               .insert({operand.getAsOpaquePointer(), dimension,
+                        const_cast<void *>(op.getAxes().getAsOpaquePointer())})
+               .second)
+        ++repeatedGathers;
+    }
+}
+
+} // namespace kiln::test
