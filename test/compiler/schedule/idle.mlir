@@ -8,8 +8,8 @@
 // CHECK-NOT: tensor<?
 // CHECK: %[[COUNT:.*]] = kiln.read @count.0
 // CHECK: %[[W:.*]] = kiln.read @w
-// CHECK: %[[NARROW:.*]] = kiln.convert %[[W]]
-// CHECK: %[[GATHERED:.*]] = kiln.all_gather %[[NARROW]]
+// CHECK: %[[SINE:.*]] = kiln.sin %[[W]]
+// CHECK: %[[GATHERED:.*]] = kiln.all_gather %[[SINE]]
 // CHECK-NOT: kiln.exp
 // CHECK: %[[LOWEST:.*]] = kiln.broadcast {{.*}} -> tensor<4xf32>
 // CHECK: kiln.all_reduce max %[[LOWEST]]
@@ -34,10 +34,9 @@ module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [2, 1]>} {
   } accumulate {
   ^bb0(%x: tensor<?x4xf32>, %count: tensor<f32>):
     %part = kiln.read @w : tensor<2xf32>
-    %narrow = kiln.convert %part : tensor<2xf32> -> tensor<2xbf16>
-    %w = kiln.all_gather %narrow over ["data"] along [0] blocks [1] units [1] : (tensor<2xbf16>) -> tensor<4xbf16>
-    %wide = kiln.convert %w : tensor<4xbf16> -> tensor<4xf32>
-    %rows = kiln.broadcast "n->bn" %wide : tensor<4xf32> -> tensor<?x4xf32>
+    %sine = kiln.sin %part : tensor<2xf32>
+    %w = kiln.all_gather %sine over ["data"] along [0] blocks [1] units [1] : (tensor<2xf32>) -> tensor<4xf32>
+    %rows = kiln.broadcast "n->bn" %w : tensor<4xf32> -> tensor<?x4xf32>
     %y = kiln.mul %x, %rows : tensor<?x4xf32>
     %top = kiln.max "bn->n" %y : tensor<?x4xf32> -> tensor<4xf32>
     %tops = kiln.all_reduce max %top over ["data"] : (tensor<4xf32>) -> tensor<4xf32>

@@ -3,6 +3,8 @@
 // from the commands of 3 and 4 layers follow those of any depth.
 #include "test/compiler/shard/LoweredPlan.h"
 
+#include "llvm/ADT/StringExtras.h"
+
 #include <gtest/gtest.h>
 
 namespace kiln::test {
@@ -73,27 +75,27 @@ Lines insert(const Lines &lines, const std::vector<Insertion> &insertions,
   return made;
 }
 
-struct Plan {
+struct Layout {
   const char *name;
   int data, tensor, zero;
   const char *recompute;
 };
 
-LoweredPlan lower(const Plan &plan, int layers, int hidden) {
+LoweredPlan lower(const Layout &layout, int layers, int hidden) {
   std::string width = std::to_string(hidden);
   return LoweredPlan(
       "model: {kind: gpt, layers: " + std::to_string(layers) +
           ", hidden: " + width +
           ", heads: 8, sequence: 32, vocabulary: 64}\n"
           "training: {steps: 1, global_batch: 16, clip_norm: 1}\n",
-      {"devices.count=" + std::to_string(plan.data * plan.tensor),
-       "devices.mesh={data: " + std::to_string(plan.data) +
-           ", tensor: " + std::to_string(plan.tensor) + "}",
-       "devices.zero=" + std::to_string(plan.zero),
-       std::string("devices.recompute=") + plan.recompute});
+      {"devices.count=" + std::to_string(layout.data * layout.tensor),
+       "devices.mesh={data: " + std::to_string(layout.data) +
+           ", tensor: " + std::to_string(layout.tensor) + "}",
+       "devices.zero=" + std::to_string(layout.zero),
+       std::string("devices.recompute=") + layout.recompute});
 }
 
-class Depth : public testing::TestWithParam<Plan> {};
+class Depth : public testing::TestWithParam<Layout> {};
 
 // Layers of 768 have several buckets each, those of 32 share one with nobody.
 TEST_P(Depth, AddsMoreOfTheSameCollectives) {
@@ -102,7 +104,10 @@ TEST_P(Depth, AddsMoreOfTheSameCollectives) {
           four = lower(GetParam(), 4, hidden).describeCollectives();
     ASSERT_GT(four.size(), three.size());
     std::vector<Insertion> layer = align(three, four);
-    ASSERT_FALSE(layer.empty()) << "four layers lack a collective of three";
+    ASSERT_FALSE(layer.empty())
+        << "four layers lack a collective of three: of three are\n  "
+        << llvm::join(three, "\n  ") << "\nand of four\n  "
+        << llvm::join(four, "\n  ");
     for (int layers : {5, 8})
       EXPECT_EQ(lower(GetParam(), layers, hidden).describeCollectives(),
                 insert(three, layer, layers - 3))
@@ -121,13 +126,13 @@ TEST_P(Depth, GathersNothingTwiceInOnePass) {
 INSTANTIATE_TEST_SUITE_P(
     Plans, Depth,
     testing::Values(
-        Plan{"data", 4, 1, 0, "none"}, Plan{"tensor", 1, 4, 0, "none"},
-        Plan{"zero1", 4, 1, 1, "none"}, Plan{"zero2", 4, 1, 2, "none"},
-        Plan{"zero3", 4, 1, 3, "none"}, Plan{"recompute", 4, 1, 0, "full"},
-        Plan{"tensor8_recompute", 1, 8, 0, "full"},
-        Plan{"mesh_zero3_recompute", 2, 2, 3, "full"},
-        Plan{"mesh_zero2_attention", 2, 2, 2, "attention"}),
-    [](const testing::TestParamInfo<Plan> &info) { return info.param.name; });
+        Layout{"data", 4, 1, 0, "none"}, Layout{"tensor", 1, 4, 0, "none"},
+        Layout{"zero1", 4, 1, 1, "none"}, Layout{"zero2", 4, 1, 2, "none"},
+        Layout{"zero3", 4, 1, 3, "none"}, Layout{"recompute", 4, 1, 0, "full"},
+        Layout{"tensor8_recompute", 1, 8, 0, "full"},
+        Layout{"mesh_zero3_recompute", 2, 2, 3, "full"},
+        Layout{"mesh_zero2_attention", 2, 2, 2, "attention"}),
+    [](const testing::TestParamInfo<Layout> &info) { return info.param.name; });
 
 } // namespace
 } // namespace kiln::test

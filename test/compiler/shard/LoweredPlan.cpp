@@ -19,18 +19,23 @@ namespace kiln::test {
 LoweredPlan::LoweredPlan(const std::string &text,
                          const std::vector<std::string> &overrides) {
   Config config = configFromText(text, overrides);
+  Plan plan = resolvePlan(config);
   module = importModel(config, context.mlir);
   PassManager step(&context.mlir);
-  buildStepPipeline(step, config);
+  buildStepPipeline(step, config, plan);
   EXPECT_TRUE(succeeded(step.run(*module)));
-  for (auto each : module->getOps<StepOp>())
+  auto getShare = [](ModuleOp image) {
+    return image->getAttrOfType<IntegerAttr>(kShareAttribute).getInt();
+  };
+  for (ModuleOp each : getImages(*module))
+    if (!image || getShare(each) > getShare(image))
+      image = each;
+  for (auto each : image.getOps<StepOp>())
     countGathersIn(each.getAccumulate().front());
-  std::vector<int64_t> shares = config.shares();
-  PassManager image(&context.mlir);
-  buildImagePipeline(image, config,
-                     *std::max_element(shares.begin(), shares.end()),
-                     /*isReference=*/false);
-  EXPECT_TRUE(succeeded(image.run(*module)));
+  PassManager lower(&context.mlir);
+  buildImagePipeline(lower.nest<ModuleOp>(), config, plan,
+                     getDefaultBackends());
+  EXPECT_TRUE(succeeded(lower.run(*module)));
 }
 
 template <typename Function>
@@ -65,11 +70,13 @@ static std::string describe(Operation *command) {
         for (Attribute axis : op.getAxes())
           axes += " " + cast<StringAttr>(axis).str();
         std::string kind = exec::stringifyCollectiveKind(op.getKind()).str();
-        // The sums of scalars, such as the norms of all gradients, are one
+        // Sums of scalars, such as the norms of all gradients, share one
         // collective, however many there are.
-        if (llvm::all_of(op.getSizes(), [](int64_t size) { return size == 1; }))
-          return kind + axes + " of scalars";
-        return kind + axes + " sizes" + join(op.getSizes()) + " bytes " +
+        SmallVector<int64_t> tensors(op.getSizes());
+        llvm::erase(tensors, 1);
+        if (tensors.size() < op.getSizes().size())
+          return kind + axes + " sizes" + join(tensors) + " and scalars";
+        return kind + axes + " sizes" + join(tensors) + " bytes " +
                std::to_string(op.getBytes());
       })
       .Case([&](exec::SliceOp op) { return name + join(op.getSizes()); })
@@ -78,7 +85,7 @@ static std::string describe(Operation *command) {
 
 std::vector<std::string> LoweredPlan::describeCollectives() const {
   std::vector<std::string> lines;
-  forEachCommand(*module, [&](exec::PhaseOp phase, Operation *command) {
+  forEachCommand(image, [&](exec::PhaseOp phase, Operation *command) {
     if (isa<exec::CollectiveOp>(command))
       lines.push_back(phase.getName().str() + ": " + describe(command));
   });
@@ -87,19 +94,19 @@ std::vector<std::string> LoweredPlan::describeCollectives() const {
 
 std::vector<std::string> LoweredPlan::describeCommands() const {
   std::vector<std::string> lines;
-  forEachCommand(*module, [&](exec::PhaseOp phase, Operation *command) {
+  forEachCommand(image, [&](exec::PhaseOp phase, Operation *command) {
     lines.push_back(phase.getName().str() + ": " + describe(command));
   });
   return lines;
 }
 
 uint64_t LoweredPlan::countMovedBytes() const {
-  shard::Mesh mesh = shard::getMesh(*module);
+  shard::Mesh mesh = shard::getMesh(image);
   int64_t devices = 1;
   for (int64_t size : mesh.sizes)
     devices *= size;
   uint64_t bytes = 0;
-  forEachCommand(*module, [&](exec::PhaseOp phase, Operation *command) {
+  forEachCommand(image, [&](exec::PhaseOp phase, Operation *command) {
     if (auto op = dyn_cast<exec::CollectiveOp>(command)) {
       int64_t members = mesh.countParts(*mesh.findAxes(op.getAxes()));
       bytes += op.getBytes() * phase.getRepeat() * (devices / members);

@@ -35,6 +35,7 @@ private:
 
   CompileContext context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
+  mlir::ModuleOp image; ///< Within the module.
   unsigned gathers = 0, repeatedGathers = 0, gathersOfOne = 0;
 };
 

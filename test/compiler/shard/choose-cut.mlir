@@ -197,16 +197,3 @@ func.func @bf16(%v: tensor<8xf32> {kiln.variable = @v}) -> tensor<8xbf16> attrib
   %y = kiln.convert %v : tensor<8xf32> -> tensor<8xbf16>
   return %y : tensor<8xbf16>
 }
-
-// -----
-
-// Partial sums of bf16 are added in f32 and rounded once.
-// CHECK-LABEL: func.func @bf16_sum(
-// CHECK: %[[SUM:.*]] = kiln.all_reduce sum %{{.*}} over ["tensor"] : (tensor<f32>)
-// CHECK-NEXT: kiln.convert %[[SUM]] : tensor<f32> -> tensor<bf16>
-kiln.variable @v : tensor<8xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["tensor"]>]>}
-func.func @bf16_sum(%v: tensor<8xf32> {kiln.variable = @v}) -> tensor<bf16> attributes {kiln.evaluation = ["y"]} {
-  %y = kiln.convert %v : tensor<8xf32> -> tensor<8xbf16>
-  %s = kiln.sum "n->" %y : tensor<8xbf16> -> tensor<bf16>
-  return %s : tensor<bf16>
-}
