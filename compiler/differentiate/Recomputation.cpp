@@ -37,10 +37,9 @@ bool Recomputation::isMadeAgain(Value value) const {
 }
 
 static bool isWidening(Operation *op) {
-  auto convert = dyn_cast_or_null<ConvertOp>(op);
-  return convert &&
-         tensorType(convert.getOperand()).getElementTypeBitWidth() <
-             tensorType(convert.getResult()).getElementTypeBitWidth();
+  return op && isElementwise(op) && op->getNumOperands() == 1 &&
+         tensorType(op->getOperand(0)).getElementTypeBitWidth() <
+             tensorType(op->getResult(0)).getElementTypeBitWidth();
 }
 
 // Parameters, and what is made of them alone, are there in any case.
@@ -52,14 +51,12 @@ Value Recomputation::enter(Value value, Attribute layer, const Reader &reader) {
     return known;
   OpBuilder builder(reader.op);
   Operation *maker = value.getDefiningOp();
+  Composer c(builder, reader.op->getLoc());
   if (!isWidening(maker))
-    return known = DeferOp::create(builder, reader.op->getLoc(), value,
-                                   reader.gradient);
+    return known = c.defer(value, reader.gradient);
   IRMapping mapping;
   mapping.map(maker->getOperand(0),
-              DeferOp::create(builder, reader.op->getLoc(),
-                              maker->getOperand(0), reader.gradient)
-                  .getResult());
+              c.defer(maker->getOperand(0), reader.gradient));
   return known = builder.clone(*maker, mapping)->getResult(0);
 }
 

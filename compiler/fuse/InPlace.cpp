@@ -10,8 +10,8 @@ namespace kiln {
 // too.
 static bool isTable(Value input) {
   return llvm::any_of(input.getUsers(), [&](Operation *user) {
-    auto embedding = dyn_cast<EmbeddingOp>(user);
-    return embedding && embedding.getTable() == input;
+    auto indexed = dyn_cast<RowIndexed>(user);
+    return indexed && !llvm::is_contained(indexed.getIndexedOperands(), input);
   });
 }
 

@@ -11,10 +11,8 @@ namespace kiln {
 // A contraction is structured too, but a loop nest of its own serves it better.
 // A permutation would need two orders of the same loops.
 bool isFusable(Operation *op) {
-  if (auto embedding = dyn_cast<EmbeddingOp>(op))
-    return !embedding.getFirst(); // A part of a table has code of its own.
-  if (isa<IotaOp>(op))
-    return true;
+  if (auto indexed = dyn_cast<RowIndexed>(op))
+    return indexed.isFusable();
   auto structured = dyn_cast<Structured>(op);
   if (!structured)
     return false;
@@ -38,12 +36,16 @@ bool isFusable(Operation *op) {
   });
 }
 
-// Operands that are indexed by the loops; the table of an embedding is looked
-// up instead.
-static SmallVector<Value> getLoopOperands(Operation *op) {
-  if (auto embedding = dyn_cast<EmbeddingOp>(op))
-    return {embedding.getIds()};
-  return SmallVector<Value>(op->getOperands());
+bool needsKernel(Operation *op) {
+  return isMemoryEffectFree(op) && !op->hasTrait<OpTrait::IsTerminator>() &&
+         !isa<Collective>(op) && !isMovement(op, Movement::view) &&
+         !isMovement(op, Movement::transfer);
+}
+
+// Operands that are indexed by the loops; rows of a table are looked up.
+static ValueRange getLoopOperands(Operation *op) {
+  auto indexed = dyn_cast<RowIndexed>(op);
+  return indexed ? indexed.getIndexedOperands() : op->getOperands();
 }
 
 std::optional<KernelDomain> KernelDomain::analyse(ArrayRef<Operation *> ops) {
@@ -77,17 +79,16 @@ bool KernelDomain::assignDims(ArrayRef<Operation *> ops) {
     for (Value operand : getLoopOperands(op))
       idOf(operand, 0);
     idOf(op->getResult(0), 0);
-    if (auto embedding = dyn_cast<EmbeddingOp>(op)) {
-      int64_t rank =
-          cast<RankedTensorType>(embedding.getIds().getType()).getRank();
-      for (int64_t position = 0; position < rank; ++position)
-        classes.unionSets(idOf(embedding.getIds(), position),
-                          idOf(op->getResult(0), position));
+    if (auto indexed = dyn_cast<RowIndexed>(op)) {
+      for (Value operand : indexed.getIndexedOperands())
+        for (int64_t position = 0;
+             position < cast<RankedTensorType>(operand.getType()).getRank();
+             ++position)
+          classes.unionSets(idOf(operand, position),
+                            idOf(op->getResult(0), position));
       continue;
     }
-    auto structured = dyn_cast<Structured>(op);
-    if (!structured)
-      continue;
+    auto structured = cast<Structured>(op);
     SmallVector<AffineMap> maps = structured.getLoopMaps();
     SmallVector<std::optional<unsigned>> owner(maps.front().getNumDims());
     for (auto [index, map] : llvm::enumerate(maps)) {
@@ -168,12 +169,9 @@ bool KernelDomain::isValidSplit(unsigned candidate,
       return false;
   }
   for (Operation *op : ops) {
-    if (auto embedding = dyn_cast<EmbeddingOp>(op))
-      if (row != 1 || getDims(op->getResult(0)).back() != candidate)
-        return false; // A gathered row must be exactly the kernel's row.
-    if (isa<IotaOp>(op) &&
-        (row != 1 || getDims(op->getResult(0)).front() != candidate))
-      return false; // The index is the column number.
+    if (isa<RowIndexed>(op) &&
+        (row != 1 || getDims(op->getResult(0)).back() != candidate))
+      return false;
     if (!isReduction(op))
       continue;
     SmallVector<unsigned> lost =

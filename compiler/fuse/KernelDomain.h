@@ -86,6 +86,10 @@ private:
 /// Whether `op` can be part of a kernel with others.
 bool isFusable(mlir::Operation *op);
 
+/// Whether `op` becomes a kernel or part of one. Any other costs nothing, is a
+/// command of its own or ties the block to the world outside.
+bool needsKernel(mlir::Operation *op);
+
 } // namespace kiln
 
 #endif // KILN_COMPILER_FUSE_KERNELDOMAIN_H

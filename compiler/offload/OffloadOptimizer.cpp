@@ -63,7 +63,7 @@ static bool isLarge(Value value) { return tensorType(value).getRank() > 0; }
 // again.
 static bool isMovable(Operation *op) {
   return isElementwise(op) || isa<ConstantOp>(op) ||
-         (isa<BroadcastOp>(op) && !isLarge(op->getOperand(0)));
+         (isMovement(op, Movement::repeat) && !isLarge(op->getOperand(0)));
 }
 
 void Offloader::findNeeded() {
@@ -106,13 +106,14 @@ Value Offloader::toHost(Value value, OpBuilder &builder) {
   Value copy;
   bool isRemade =
       op && isMovable(op) && isLarge(value) && findRoot(value) != value;
-  if (isRemade || isa_and_nonnull<ConstantOp>(op)) {
+  bool isConstant = op && isMovable(op) && op->getNumOperands() == 0;
+  if (isRemade || isConstant) {
     IRMapping mapping;
     for (Value operand : op->getOperands())
       mapping.map(operand, toHost(operand, builder));
     copy = builder.clone(*op, mapping)->getResult(0);
   } else {
-    copy = TransferOp::create(builder, value.getLoc(), value, Memory::host);
+    copy = Composer(builder, value.getLoc()).transfer(value, Memory::host);
   }
   onHost.insert(copy);
   return hostCopies[value] = copy;
@@ -123,7 +124,7 @@ Value Offloader::toDevice(Value value, OpBuilder &builder) {
     return value;
   Value &copy = deviceCopies[value];
   if (!copy)
-    copy = TransferOp::create(builder, value.getLoc(), value, Memory::device);
+    copy = Composer(builder, value.getLoc()).transfer(value, Memory::device);
   return copy;
 }
 

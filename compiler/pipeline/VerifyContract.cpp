@@ -3,6 +3,7 @@
 // the op alone; these are facts of a whole module, each established by one
 // part and relied on by all that follow. The ops are verified here too, after
 // the step, after sharding and at the end, instead of after every pass.
+#include "compiler/fuse/KernelDomain.h"
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Sharding.h"
 
@@ -57,7 +58,7 @@ static LogicalResult verifyShards(ModuleOp module) {
       return failure();
   }
   WalkResult walked = module.walk([&](Operation *op) {
-    if (!isCollective(op))
+    if (!isa<Collective>(op))
       return WalkResult::advance();
     auto axes = op->getAttrOfType<ArrayAttr>("axes");
     if (mesh.findAxes(axes))
@@ -72,10 +73,7 @@ static LogicalResult verifyShards(ModuleOp module) {
 static LogicalResult verifyKernels(ModuleOp module) {
   WalkResult walked = module.walk([&](PhaseOp phase) {
     for (Operation &op : phase.getBody().front()) {
-      bool isLaunchedOrTie =
-          isa<KernelOp, ReadOp, AssignOp, OutputOp, YieldOp>(op) ||
-          isCollective(&op) || isa<ReshapeOp, DeferOp, TransferOp>(op);
-      if (!isLaunchedOrTie) {
+      if (needsKernel(&op)) {
         op.emitOpError("is not in a kernel");
         return WalkResult::interrupt();
       }

@@ -17,10 +17,15 @@ namespace kiln {
 #define GEN_PASS_DEF_ROUNDACTIVATIONS
 #include "compiler/pipeline/Passes.h.inc"
 
-// Ops that only move numbers have nothing to round; sums are f32 by intent.
+// Ops that only move elements have nothing to round, save for a lookup in a
+// table of f32; sums are f32 by intent.
 static bool isRounded(Operation *op) {
-  return !isa<BroadcastOp, TransposeOp, ReshapeOp, SliceOp, ConcatenateOp,
-              ConvertOp, SumOp>(op);
+  if (isMovement(op, Movement::lookup))
+    return true;
+  auto structured = dyn_cast<Structured>(op);
+  bool isSum = structured && op->getNumOperands() == 1 &&
+               structured.getReduction() == Reduction::sum;
+  return !isa<Rearranging, ConvertOp>(op) && !isSum;
 }
 
 static bool isActivation(Value value) {
@@ -30,7 +35,7 @@ static bool isActivation(Value value) {
 
 // A table that is looked up is rounded row by row, not as a whole.
 static bool isMultiplied(OpOperand &use) {
-  return !isa<EmbeddingOp>(use.getOwner());
+  return !isMovement(use.getOwner(), Movement::lookup);
 }
 
 static void roundValue(Value value, OpBuilder &builder) {

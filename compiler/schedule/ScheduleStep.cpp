@@ -47,7 +47,7 @@ static SmallVector<Value> inlineBlock(Block &from, OpBuilder &builder,
 }
 
 static bool isOverReplicas(Operation *op) {
-  if (!isCollective(op) || isa<AllSliceOp>(op))
+  if (!isExchange(op))
     return false;
   return llvm::any_of(op->getAttrOfType<ArrayAttr>("axes"), [](Attribute axis) {
     return cast<StringAttr>(axis).getValue() == shard::kDataAxis;
@@ -71,13 +71,11 @@ static SmallVector<Value> inlineIdle(Block &from, OpBuilder &builder,
     SmallVector<Value> operands;
     for (Value operand : op.getOperands())
       operands.push_back(mapping.lookupOrNull(operand));
-    auto reduce = dyn_cast<AllReduceOp>(op);
-    bool isMax = reduce && reduce.getCombine() == Combine::max;
-    double nothing = isMax ? -std::numeric_limits<double>::infinity() : 0;
     if (isOverReplicas(&op))
       for (auto [local, operand] : llvm::zip_equal(operands, op.getOperands()))
         if (!local)
-          local = Composer(builder, op.getLoc()).fill(nothing, operand);
+          local = Composer(builder, op.getLoc())
+                      .fill(cast<Collective>(op).getIdentity(), operand);
     bool isOfSamples = llvm::is_contained(operands, Value()) ||
                        llvm::any_of(op.getResultTypes(), [](Type type) {
                          return !cast<RankedTensorType>(type).hasStaticShape();

@@ -17,7 +17,7 @@ bool Partitioner::isLazy(Value full) {
 bool Partitioner::isLazyOp(Operation *op) {
   if (op->getNumResults() != 1 || tensorType(op->getResult(0)).getRank() == 0)
     return false;
-  return isa<BroadcastOp, IotaOp>(op) ||
+  return isMovement(op, Movement::repeat) || isa<IotaOp>(op) ||
          (isElementwise(op) &&
           llvm::all_of(op->getOperands(),
                        [&](Value operand) { return isLazy(operand); }));
@@ -89,7 +89,8 @@ Value Partitioner::materialise(Operation *op, const Sharding &wanted) {
   Composer c(builder, op->getLoc());
   if (!wanted.flat.empty()) {
     RankedTensorType local = wanted.localType(type, mesh);
-    if (isa<BroadcastOp>(op) && tensorType(op->getOperand(0)).getRank() == 0)
+    if (isMovement(op, Movement::repeat) &&
+        tensorType(op->getOperand(0)).getRank() == 0)
       return c.broadcast("->a", getFull(op->getOperand(0)), local);
     if (!isElementwiseOnFlat(op)) {
       Sharding box = wanted;

@@ -43,20 +43,23 @@ struct MergeCollectivesPass : impl::MergeCollectivesBase<MergeCollectivesPass> {
 } // namespace
 
 static bool isSum(Operation *op) {
-  return isa<AllReduceOp, ReduceScatterOp>(op);
+  auto collective = dyn_cast<Collective>(op);
+  return collective && collective.reduces();
 }
+
+static bool isGather(Operation *op) { return isExchange(op) && !isSum(op); }
 
 // Whether a value is read from a variable, so that it can be gathered at any
 // time.
 static bool isRead(Value value) {
-  while (auto reshape = value.getDefiningOp<ReshapeOp>())
-    value = reshape.getOperand();
+  while (isMovement(value.getDefiningOp(), Movement::view))
+    value = value.getDefiningOp()->getOperand(0);
   return !value.getDefiningOp() || value.getDefiningOp<ReadOp>();
 }
 
 // Sums and gathers of new parameters run when their last operand is known.
 static bool isLate(Operation *op) {
-  return isSum(op) || (isa<AllGatherOp>(op) && !isRead(op->getOperand(0)) &&
+  return isSum(op) || (isGather(op) && !isRead(op->getOperand(0)) &&
                        tensorType(op->getOperand(0)).hasStaticShape());
 }
 
@@ -112,11 +115,10 @@ static bool canShare(Operation *a, Operation *b) {
   auto element = [](Operation *op) {
     return tensorType(op->getOperand(0)).getElementType();
   };
-  auto reduceA = dyn_cast<AllReduceOp>(a), reduceB = dyn_cast<AllReduceOp>(b);
   return a->getName() == b->getName() && element(a) == element(b) &&
          getLayer(a->getLoc()) == getLayer(b->getLoc()) &&
          a->getAttr("axes") == b->getAttr("axes") &&
-         (!reduceA || reduceA.getCombine() == reduceB.getCombine());
+         a->getAttr("combine") == b->getAttr("combine");
 }
 
 // One op before `at` for all members.
@@ -141,7 +143,7 @@ static Operation *fuse(ArrayRef<Operation *> members, Operation *at) {
   OperationState state(at->getLoc(), at->getName(), operands, types,
                        at->getAttrs());
   Operation *merged = builder.create(state);
-  if (!isa<AllReduceOp>(merged)) {
+  if (!dimensions.empty()) {
     merged->setAttr("dimensions", builder.getDenseI64ArrayAttr(dimensions));
     merged->setAttr("blocks", builder.getDenseI64ArrayAttr(blocks));
     merged->setAttr("units", builder.getDenseI64ArrayAttr(units));
@@ -215,7 +217,7 @@ void MergeCollectivesPass::mergeGathers(Block &block) {
   };
   for (Operation &op : block) {
     // Activations are gathered where they are made.
-    if (!isa<AllGatherOp>(op) || !tensorType(op.getOperand(0)).hasStaticShape())
+    if (!isGather(&op) || !tensorType(op.getOperand(0)).hasStaticShape())
       continue;
     int64_t own = countBytes(op.getResults());
     if (buckets.empty() || !canShare(buckets.back().front(), &op) ||

@@ -45,7 +45,7 @@ bool Partitioner::isUniform(Value full) {
   Operation *op = full.getDefiningOp();
   if (!op || !isLazy(full))
     return false;
-  if (isa<BroadcastOp>(op))
+  if (isMovement(op, Movement::repeat))
     return tensorType(op->getOperand(0)).getRank() == 0;
   return isElementwise(op) &&
          llvm::all_of(op->getOperands(),
@@ -69,7 +69,7 @@ bool Partitioner::hasZeroPadding(Value full, unsigned dimension,
 // the padding: zero or uniform. No op is linear in a divisor.
 bool Partitioner::keepsZeroPadding(Operation *op) {
   auto linear = dyn_cast<Linear>(op);
-  if (!linear || !(isElementwise(op) || isa<TransposeOp>(op)))
+  if (!linear || !(isElementwise(op) || isMovement(op, Movement::permute)))
     return false;
   OperandGroups groups = linear.getLinearGroups();
   return llvm::any_of(groups, [&](const auto &group) {
@@ -120,13 +120,6 @@ Value Partitioner::get(Value full, const Sharding &wanted) {
 // Partial sums
 //===----------------------------------------------------------------------===//
 
-static bool isZero(Value value) {
-  auto broadcast = value.getDefiningOp<BroadcastOp>();
-  auto constant = broadcast ? broadcast.getOperand().getDefiningOp<ConstantOp>()
-                            : ConstantOp();
-  return constant && constant.getValue().isZero();
-}
-
 // For each operand the partial axes that it may keep, because the op is linear
 // in it: the sum over devices is then taken later, and once. A partial sum
 // cannot be cut by an axis over which it is partial.
@@ -144,7 +137,7 @@ Partitioner::keepPartial(Operation *op, const std::optional<Choice> &choice) {
   };
   // Gradients are rounded by micro-batch before they are summed, so they may be
   // by replica, too.
-  if (isa<ConvertOp>(op) && linear.getLinearGroups().empty() &&
+  if (linear.getLinearGroups().empty() &&
       isa<FloatType>(tensorType(op->getResult(0)).getElementType()) &&
       llvm::is_contained(getSharding(op->getOperand(0)).partial, kData))
     kept[0] = without({kData});
@@ -216,6 +209,13 @@ LogicalResult Partitioner::visit(Operation *op) {
   return success();
 }
 
+static bool isSumOfAll(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  return structured && op->getNumOperands() == 1 &&
+         structured.getReduction() == Reduction::sum &&
+         tensorType(op->getResult(0)).getRank() == 0;
+}
+
 LogicalResult Partitioner::dispatch(Operation *op) {
   if (auto read = dyn_cast<ReadOp>(op))
     return visitRead(read);
@@ -228,8 +228,7 @@ LogicalResult Partitioner::dispatch(Operation *op) {
   for (Value operand : op->getOperands())
     if (Sharding sharding = getSharding(operand); !sharding.flat.empty())
       if (isElementwiseOnFlat(op) ||
-          (isa<SumOp>(op) && tensorType(op->getResult(0)).getRank() == 0 &&
-           hasZeroPadding(operand)))
+          (isSumOfAll(op) && hasZeroPadding(operand)))
         return visitFlat(op, sharding);
   if (auto reshape = dyn_cast<ReshapeOp>(op))
     return visitReshape(reshape);
@@ -294,7 +293,7 @@ LogicalResult Partitioner::visitFlat(Operation *op, const Sharding &flat) {
   for (Value operand : op->getOperands())
     mapping.map(operand, get(operand, wanted));
   Value result = op->getResult(0);
-  if (isa<SumOp>(op)) {
+  if (isSumOfAll(op)) {
     Composer c(builder, op->getLoc());
     Sharding sharding = Sharding::whole(0);
     sharding.partial = flat.flat;
@@ -315,8 +314,8 @@ LogicalResult Partitioner::visitDefer(DeferOp op) {
   Sharding sharding = getSharding(op.getOperand());
   Value local = get(op.getOperand(), sharding);
   Value until = get(op.getUntil(), getSharding(op.getUntil()));
-  define(op.getResult(), DeferOp::create(builder, op.getLoc(), local, until),
-         sharding);
+  Composer c(builder, op.getLoc());
+  define(op.getResult(), c.defer(local, until), sharding);
   if (hasZeroPadding(op.getOperand()))
     markZeroPadding(op.getResult());
   return success();

@@ -174,6 +174,11 @@ Work getDerivedWork(Operation *op) {
   return work;
 }
 
+bool isMovement(Operation *op, Movement movement) {
+  auto rearranging = dyn_cast_or_null<Rearranging>(op);
+  return rearranging && rearranging.getMovement() == movement;
+}
+
 bool isElementwise(Operation *op) {
   auto structured = dyn_cast<Structured>(op);
   return structured && structured.getReduction() == Reduction::none &&

@@ -11,6 +11,16 @@ namespace kiln {
 /// How points that meet in one element of a result are combined.
 enum class Reduction { none, sum, max };
 
+/// How an op that computes nothing moves elements.
+enum class Movement {
+  view,     ///< Not at all: the result shares the operand's buffer.
+  repeat,   ///< Along new dimensions.
+  permute,  ///< Dimensions in another order.
+  range,    ///< Contiguous ranges of one dimension.
+  lookup,   ///< Rows of a table by their ids.
+  transfer, ///< Between the memory of the device and of the host.
+};
+
 /// Operands that belong together, by their numbers.
 using OperandGroups = llvm::SmallVector<llvm::SmallVector<unsigned, 2>, 2>;
 
@@ -83,6 +93,9 @@ llvm::SmallVector<int64_t> getLoopSizes(Structured op);
 /// Whether it makes each element of the elements of its operands at the same
 /// place.
 bool isElementwise(mlir::Operation *op);
+
+/// Whether it computes nothing and moves elements in this way.
+bool isMovement(mlir::Operation *op, Movement movement);
 
 } // namespace kiln
 

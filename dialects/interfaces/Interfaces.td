@@ -120,4 +120,40 @@ def Linear : OpInterface<"Linear"> {
   ];
 }
 
+def Rearranging : OpInterface<"Rearranging"> {
+  let cppNamespace = "::kiln";
+  let description = [{
+    An op whose results consist of elements of its operands: it moves them and computes nothing.
+  }];
+  let methods = [
+    InterfaceMethod<"How the elements are moved.", "::kiln::Movement", "getMovement">,
+  ];
+}
+
+def RowIndexed : OpInterface<"RowIndexed"> {
+  let cppNamespace = "::kiln";
+  let description = [{
+    An op that is not Structured and can be fused all the same, if its last dimension is the row of the kernel: its
+    elements depend on their column, or each row is copied from a row of a table.
+  }];
+  let methods = [
+    InterfaceMethod<"Operands that have the leading dimensions of the result, in order; any other is a table.",
+      "mlir::ValueRange", "getIndexedOperands", (ins), "", [{ return {}; }]>,
+    InterfaceMethod<"Whether it can share loops with other ops.", "bool", "isFusable", (ins), "", [{ return true; }]>,
+  ];
+}
+
+def Collective : OpInterface<"Collective"> {
+  let cppNamespace = "::kiln";
+  let description = "An op on the shards of all members of a group of devices, which run it in the same order.";
+  let methods = [
+    InterfaceMethod<"Whether members exchange data; else each takes its shard of a replicated tensor.",
+      "bool", "communicates", (ins), "", [{ return true; }]>,
+    InterfaceMethod<"Whether results combine elements of all members.", "bool", "reduces", (ins), "",
+      [{ return false; }]>,
+    InterfaceMethod<"The element by which a member adds nothing to a result.", "double", "getIdentity", (ins), "",
+      [{ return 0; }]>,
+  ];
+}
+
 #endif // KILN_DIALECTS_INTERFACES_TD

@@ -9,6 +9,13 @@ using namespace mlir;
 
 namespace kiln {
 
+bool isZero(Value value) {
+  auto broadcast = value.getDefiningOp<BroadcastOp>();
+  auto constant = broadcast ? broadcast.getOperand().getDefiningOp<ConstantOp>()
+                            : ConstantOp();
+  return constant && constant.getValue().isZero();
+}
+
 std::string indexLetters(int64_t rank) {
   std::string letters;
   for (int64_t index = 0; index < rank; ++index)
@@ -186,6 +193,14 @@ Value Composer::concatenate(ValueRange parts, int64_t dimension) {
       builder, loc,
       RankedTensorType::get(shape, tensorType(parts.front()).getElementType()),
       parts, dimension);
+}
+
+Value Composer::defer(Value x, Value until) {
+  return DeferOp::create(builder, loc, x, until);
+}
+
+Value Composer::transfer(Value x, Memory memory) {
+  return TransferOp::create(builder, loc, x, memory);
 }
 
 Value Composer::maskScores(Value scores, bool isCausal, Value lengths) {

@@ -71,6 +71,8 @@ public:
   mlir::Value slice(mlir::Value x, int64_t dimension, int64_t offset,
                     int64_t size);
   mlir::Value concatenate(mlir::ValueRange parts, int64_t dimension);
+  mlir::Value defer(mlir::Value x, mlir::Value until);
+  mlir::Value transfer(mlir::Value x, Memory memory);
 
   /// Scores[b, h, s, t] of query s and key t, minus infinity where the key lies
   /// in the future (if `isCausal`) or past the length of the sample (if
@@ -94,6 +96,9 @@ private:
 inline mlir::RankedTensorType tensorType(mlir::Value value) {
   return mlir::cast<mlir::RankedTensorType>(value.getType());
 }
+
+/// Whether every element is known to be zero.
+bool isZero(mlir::Value value);
 
 /// The first `rank` index letters, from 'a'.
 std::string indexLetters(int64_t rank);

@@ -51,6 +51,13 @@ std::string EmbeddingOp::getFactors() {
   return "vk," + ids + (getFirst() ? "," : "") + "->" + ids + "k";
 }
 
+ValueRange EmbeddingOp::getIndexedOperands() {
+  return getOperation()->getOperands().slice(1, 1); // The ids.
+}
+
+// A shard of a table has code of its own.
+bool EmbeddingOp::isFusable() { return !getFirst(); }
+
 // A row for each id, of a table that may be far larger.
 Work EmbeddingOp::getWork() {
   Work work;

@@ -47,9 +47,10 @@ inline constexpr llvm::StringLiteral kShareAttribute = "kiln.share";
 // On a step: the parameters whose gradients are the last of its sums.
 inline constexpr llvm::StringLiteral kGradientsAttribute = "kiln.gradients";
 
-/// Whether devices move data together, or a device takes its own part.
-inline bool isCollective(mlir::Operation *op) {
-  return mlir::isa<AllReduceOp, AllGatherOp, ReduceScatterOp, AllSliceOp>(op);
+/// Whether members of a group exchange data, so that all must run it.
+inline bool isExchange(mlir::Operation *op) {
+  auto collective = mlir::dyn_cast<Collective>(op);
+  return collective && collective.communicates();
 }
 
 } // namespace kiln

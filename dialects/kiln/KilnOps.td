@@ -22,6 +22,11 @@ def Kiln_Dialect : Dialect {
 
 class Kiln_Op<string mnemonic, list<Trait> traits = []> : Op<Kiln_Dialect, mnemonic, traits>;
 
+// Declares the answer of a Rearranging op.
+class Kiln_Moves<string how> {
+  string declaration = "::kiln::Movement getMovement() { return ::kiln::Movement::" # how # "; }";
+}
+
 def Kiln_Float : AnyTypeOf<[F32, F64, BF16]>;
 def Kiln_Element : AnyTypeOf<[F32, F64, BF16, I32, I64, I1]>;
 def Kiln_Tensor : RankedTensorOf<[Kiln_Element]>;
@@ -278,11 +283,13 @@ class Kiln_UnaryEquationOp<string mnemonic, list<string> answers = [], list<Trai
   let assemblyFormat = "$equation $operand `:` type($operand) `->` type($result) attr-dict";
 }
 
-def Kiln_BroadcastOp : Kiln_UnaryEquationOp<"broadcast"> {
+def Kiln_BroadcastOp : Kiln_UnaryEquationOp<"broadcast", [], [Rearranging]> {
   let summary = "Repeats elements along new dimensions: `\"n->bn\"`";
+  let extraClassDeclaration = Kiln_Moves<"repeat">.declaration;
 }
-def Kiln_TransposeOp : Kiln_UnaryEquationOp<"transpose", [], [Linear]> {
+def Kiln_TransposeOp : Kiln_UnaryEquationOp<"transpose", [], [Linear, Rearranging]> {
   let summary = "Permutes dimensions: `\"mn->nm\"`";
+  let extraClassDeclaration = Kiln_Moves<"permute">.declaration;
 }
 def Kiln_SumOp : Kiln_UnaryEquationOp<"sum", ["getReduction"], [Linear]> {
   let summary = "Sums over the dimensions that the result does not name: `\"bn->b\"`";
@@ -299,16 +306,18 @@ def Kiln_ContractOp : Kiln_EquationOp<"contract", ["getReduction"], [Kiln_Linear
   let hasCanonicalizeMethod = 1;
 }
 
-def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differentiable>, Linear]> {
+def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differentiable>, Linear, Rearranging]> {
   let summary = "The same elements in the same order under another shape";
+  let extraClassDeclaration = Kiln_Moves<"view">.declaration;
   let arguments = (ins Kiln_Tensor:$operand);
   let results = (outs Kiln_Tensor:$result);
   let assemblyFormat = "$operand `:` type($operand) `->` type($result) attr-dict";
   let hasVerifier = 1;
 }
 
-def Kiln_DeferOp : Kiln_Op<"defer", [Pure, AllTypesMatch<["operand", "result"]>]> {
+def Kiln_DeferOp : Kiln_Op<"defer", [Pure, AllTypesMatch<["operand", "result"]>, Rearranging]> {
   let summary = "A value, but not before another one is known";
+  let extraClassDeclaration = Kiln_Moves<"view">.declaration;
   let description = [{
     The operand itself. What is computed from it waits for `until`, and is therefore neither merged nor fused with what
     is computed from the operand: a layer that the backward pass computes again waits for its gradient, a chunk of the
@@ -324,8 +333,9 @@ def Kiln_Memory : I32EnumAttr<"Memory", "where a value lies", [
   let cppNamespace = "::kiln";
 }
 
-def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, Costed, AllTypesMatch<["operand", "result"]>]> {
+def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, Costed, AllTypesMatch<["operand", "result"]>, Rearranging]> {
   let summary = "A copy of a value in the memory of the device or of the host";
+  let extraClassDeclaration = Kiln_Moves<"transfer">.declaration;
   let description = [{
     Ops run where their operands lie, all of which lie in the same memory; what they make lies there, too.
   }];
@@ -334,15 +344,17 @@ def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, Costed, AllTypesMatch<["operand
   let assemblyFormat = "$operand `to` $memory `:` type($operand) attr-dict";
 }
 
-def Kiln_IotaOp : Kiln_Op<"iota", [Pure, Costed, DeclareOpInterfaceMethods<Factored>]> {
+def Kiln_IotaOp : Kiln_Op<"iota", [Pure, Costed, DeclareOpInterfaceMethods<Factored>, RowIndexed]> {
   let summary = "0, 1, 2, ...";
   let results = (outs Kiln_IntegerTensor:$result);
   let assemblyFormat = "`:` type($result) attr-dict";
   let hasVerifier = 1;
 }
 
-def Kiln_SliceOp : Kiln_Op<"slice", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>, Linear]> {
+def Kiln_SliceOp : Kiln_Op<"slice", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>, Linear,
+    Rearranging]> {
   let summary = "Elements [offset, offset + size) along one dimension";
+  let extraClassDeclaration = Kiln_Moves<"range">.declaration;
   let arguments = (ins Kiln_Tensor:$operand, I64Attr:$dimension, I64Attr:$offset);
   let results = (outs Kiln_Tensor:$result);
   let assemblyFormat = [{
@@ -352,8 +364,9 @@ def Kiln_SliceOp : Kiln_Op<"slice", [Pure, Costed, DeclareOpInterfaceMethods<Dif
 }
 
 def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
-    Kiln_Linear]> {
+    Kiln_Linear, Rearranging]> {
   let summary = "Tensors one after the other along one dimension";
+  let extraClassDeclaration = Kiln_Moves<"range">.declaration;
   let arguments = (ins Variadic<Kiln_Tensor>:$operands, I64Attr:$dimension);
   let results = (outs Kiln_Tensor:$result);
   let assemblyFormat = "$operands `dimension` $dimension `:` functional-type($operands, $result) attr-dict";
@@ -366,9 +379,11 @@ def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, Costed, DeclareOpInterfac
 
 defvar Kiln_Rows = DeclareOpInterfaceMethods<Placed, ["getContiguousFactors"]>;
 
-def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Costed, ["getWork"]>, DeclareOpInterfaceMethods<Differentiable>,
-    DeclareOpInterfaceMethods<Factored>, Kiln_Rows, Linear]> {
+def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Costed, ["getWork"]>,
+    DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Factored>, Kiln_Rows, Linear, Rearranging,
+    DeclareOpInterfaceMethods<RowIndexed, ["getIndexedOperands", "isFusable"]>]> {
   let summary = "Row `ids[i...]` of the table, for each id";
+  let extraClassDeclaration = Kiln_Moves<"lookup">.declaration;
   let description = "With `first` the table holds the rows from there on only; an id of another row gives zeros.";
   let arguments = (ins Kiln_FloatTensor:$table, Kiln_IntegerTensor:$ids, Optional<RankedTensorOf<[I32]>>:$first);
   let results = (outs Kiln_FloatTensor:$result);

@@ -3,6 +3,8 @@
 
 #include "mlir/IR/BuiltinOps.h"
 
+#include <limits>
+
 using namespace mlir;
 
 namespace kiln {
@@ -256,6 +258,15 @@ static LogicalResult verifyAxes(Operation *op, ArrayAttr names, Axes &axes) {
              << element << "; wanted f32, f64, i32 or i64";
   axes = *found;
   return success();
+}
+
+bool AllReduceOp::reduces() { return true; }
+bool ReduceScatterOp::reduces() { return true; }
+bool AllSliceOp::communicates() { return false; }
+
+double AllReduceOp::getIdentity() {
+  return getCombine() == Combine::max ? -std::numeric_limits<double>::infinity()
+                                      : 0;
 }
 
 LogicalResult AllReduceOp::verify() {

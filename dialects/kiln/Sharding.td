@@ -46,13 +46,14 @@ def Kiln_Combine : I32EnumAttr<"Combine", "how devices' terms are combined", [
 }
 
 // Others wait for a device's part in a collective, so that it is never dead.
-class Kiln_CollectiveOp<string mnemonic, dag more, Trait effects = MemoryEffects<[MemWrite]>>
-    : Kiln_Op<mnemonic, [effects]> {
+class Kiln_CollectiveOp<string mnemonic, dag more, list<string> answers = [],
+                        Trait effects = MemoryEffects<[MemWrite]>>
+    : Kiln_Op<mnemonic, [effects, DeclareOpInterfaceMethods<Collective, answers>]> {
   let arguments = !con((ins Variadic<Kiln_Tensor>:$operands, StrArrayAttr:$axes), more);
   let results = (outs Variadic<Kiln_Tensor>:$results);
 }
 
-def Kiln_AllReduceOp : Kiln_CollectiveOp<"all_reduce", (ins Kiln_Combine:$combine)> {
+def Kiln_AllReduceOp : Kiln_CollectiveOp<"all_reduce", (ins Kiln_Combine:$combine), ["reduces", "getIdentity"]> {
   let summary = "Sum or maximum of the operands over the devices along the axes";
   let assemblyFormat = "$combine $operands `over` $axes `:` functional-type($operands, $results) attr-dict";
   let hasVerifier = 1;
@@ -61,8 +62,8 @@ def Kiln_AllReduceOp : Kiln_CollectiveOp<"all_reduce", (ins Kiln_Combine:$combin
 // Operand i is cut along dimension i of `dimensions`, in `blocks` i blocks and in multiples of `units` i.
 defvar Kiln_Cuts = (ins DenseI64ArrayAttr:$dimensions, DenseI64ArrayAttr:$blocks, DenseI64ArrayAttr:$units);
 
-class Kiln_CutCollectiveOp<string mnemonic, Trait effects = MemoryEffects<[MemWrite]>>
-    : Kiln_CollectiveOp<mnemonic, Kiln_Cuts, effects> {
+class Kiln_CutCollectiveOp<string mnemonic, list<string> answers = [], Trait effects = MemoryEffects<[MemWrite]>>
+    : Kiln_CollectiveOp<mnemonic, Kiln_Cuts, answers, effects> {
   let assemblyFormat = [{
     $operands `over` $axes `along` $dimensions `blocks` $blocks `units` $units
     `:` functional-type($operands, $results) attr-dict
@@ -73,10 +74,10 @@ class Kiln_CutCollectiveOp<string mnemonic, Trait effects = MemoryEffects<[MemWr
 def Kiln_AllGatherOp : Kiln_CutCollectiveOp<"all_gather"> {
   let summary = "The whole along a dimension, from the parts of the devices along the axes";
 }
-def Kiln_ReduceScatterOp : Kiln_CutCollectiveOp<"reduce_scatter"> {
+def Kiln_ReduceScatterOp : Kiln_CutCollectiveOp<"reduce_scatter", ["reduces"]> {
   let summary = "The device's own part of the sum over the devices along the axes; padding is zero";
 }
-def Kiln_AllSliceOp : Kiln_CutCollectiveOp<"all_slice", Pure> {
+def Kiln_AllSliceOp : Kiln_CutCollectiveOp<"all_slice", ["communicates"], Pure> {
   let summary = "The device's own part of what all have; nothing is sent, padding is zero";
 }
 

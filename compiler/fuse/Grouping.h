@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#ifndef KILN_COMPILER_FUSE_GROUPING_H
+#define KILN_COMPILER_FUSE_GROUPING_H
+
+#include "compiler/backend/Backend.h"
+#include "compiler/fuse/GroupOrder.h"
+#include "dialects/kiln/Kiln.h"
+
+#include "llvm/ADT/BitVector.h"
+
+#include <memory>
+#include <unordered_map>
+
+namespace kiln {
+
+/// Ops that become one kernel, or one op that does not become a kernel.
+struct Group {
+  unsigned index = 0;                       ///< In program order.
+  llvm::SmallVector<mlir::Operation *> ops; ///< In program order; empty once
+                                            ///< another group has taken them.
+  bool isOpen = true;                       ///< Whether others may join.
+  bool isScalar = false; ///< Neither computes nor reads more than scalars.
+  bool isOnlyExpanding = false; ///< See isExpanding.
+  bool hasUnusualRows = false;  ///< Some op has; see Grouping.cpp.
+  int64_t largest = 0;          ///< Elements of its largest operand or result.
+  unsigned last = 0;            ///< Position of its last op in the block.
+  unsigned joins = 0;           ///< How often it has changed.
+};
+
+/// Whether the result of a fusable op is larger than all that it reads: a
+/// broadcast, a constant, a bf16 value converted to f32.
+bool isExpanding(mlir::Operation *op);
+
+/// The ops of a block as groups that become kernels.
+class Grouping {
+public:
+  Grouping(mlir::Block &block, const FusionLimits &limits);
+
+  /// Joins ops with their readers, and readers of the same large value, until
+  /// nothing changes.
+  void fuseAll();
+  /// Copies ops to their readers in other groups where these read all operands
+  /// anyway: the square of a gradient, for its norm and for Adam.
+  void copyToReaders();
+  /// Groups in an order that respects their dependences.
+  llvm::SmallVector<Group *> getOrder();
+
+private:
+  using Groups = llvm::SmallVector<Group *, 4>;
+
+  Groups findReaders(Group *group);
+  bool joinReaders(mlir::Operation *op);
+  bool joinSiblings(mlir::Value value);
+  bool tryJoin(Group *writer, Group *reader);
+  bool canJoin(Group *writer, Group *reader);
+  bool canShareLoops(llvm::ArrayRef<mlir::Operation *> ops);
+  void markNeighbours(Group *group);
+  bool canCopy(mlir::Operation *op, Group *reader);
+  bool canLose(Group *group, mlir::Operation *op);
+  void copyTo(Group *reader, mlir::Operation *op);
+  llvm::SmallVector<mlir::Operation *>
+  merge(llvm::ArrayRef<mlir::Operation *> some,
+        llvm::ArrayRef<mlir::Operation *> others);
+  llvm::SmallVector<Groups> findEdges(bool withVariables);
+  llvm::SmallVector<Group *> sort(llvm::ArrayRef<Groups> edges);
+
+  Group *getGroup(mlir::Operation *op) const { return groupOf.lookup(op); }
+  bool isFusing() const { return limits.operations > 1; }
+
+  mlir::Block &block;
+  FusionLimits limits;
+  std::vector<std::unique_ptr<Group>> groups;
+  std::unique_ptr<GroupOrder> order;
+  llvm::DenseMap<mlir::Operation *, Group *> groupOf;
+  llvm::DenseMap<mlir::Operation *, unsigned> positions;
+  /// Collectives run in program order on every device, however each of them
+  /// fuses the other ops.
+  llvm::DenseMap<mlir::Operation *, mlir::Operation *> nextCollective;
+
+  bool joinsUnusual = false; ///< See hasUnusualRows.
+  /// Ops, and values by their numbers, whose groups have changed since they
+  /// were tried; nothing new can come of any other.
+  llvm::BitVector changedOps, changedValues;
+  llvm::SmallVector<mlir::Value> values; ///< Arguments, then results.
+  llvm::DenseMap<mlir::Value, unsigned> valueNumbers;
+  /// Whether lists of ops can share loops, by their hash: layers are alike.
+  std::unordered_map<size_t, bool> sharing;
+  /// Pairs of groups that could not join, with how often each had changed. As
+  /// long as neither changes they cannot: the obstacle is in their ops, or a
+  /// path between them through others, and joins of others keep paths.
+  llvm::DenseSet<
+      std::pair<std::pair<Group *, unsigned>, std::pair<Group *, unsigned>>>
+      refused;
+};
+
+} // namespace kiln
+
+#endif // KILN_COMPILER_FUSE_GROUPING_H

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The order in which the kernels of a block run.
+#include "compiler/fuse/Grouping.h"
+#include "compiler/fuse/KernelDomain.h"
+
+#include <queue>
+
+using namespace mlir;
+
+namespace kiln {
+
+// Edges of the order: from the writer of a value to its readers, and if wanted
+// from the readers of a variable to the group that computes its next value, so
+// that it can be written in place.
+SmallVector<Grouping::Groups> Grouping::findEdges(bool withVariables) {
+  SmallVector<Groups> edges(groups.size());
+  for (auto &group : groups)
+    edges[group->index] = findReaders(group.get());
+  if (!withVariables)
+    return edges;
+  llvm::StringMap<SmallVector<ReadOp>> reads;
+  for (auto read : block.getOps<ReadOp>())
+    reads[read.getVariable()].push_back(read);
+  for (auto assign : block.getOps<AssignOp>()) {
+    Group *maker = getGroup(assign.getValue().getDefiningOp());
+    for (ReadOp read : reads[assign.getVariable()])
+      for (Operation *user : read->getUsers())
+        if (Group *reader = getGroup(user);
+            maker && reader && reader != maker &&
+            !llvm::is_contained(edges[reader->index], maker))
+          edges[reader->index].push_back(maker);
+  }
+  return edges;
+}
+
+// Whether a group gives variables their next values.
+static bool isUpdate(Group *group) {
+  return llvm::any_of(group->ops, [](Operation *op) {
+    return llvm::any_of(op->getUsers(),
+                        [](Operation *user) { return isa<AssignOp>(user); });
+  });
+}
+
+// Whether it needs no memory of its own, or frees some. Collectives keep their
+// place in the program, which is chosen for them.
+static bool isEager(Group *group) {
+  Operation *first = group->ops.front();
+  if (isa<Collective>(first))
+    return false;
+  // The host takes one tensor after the other.
+  if (auto transfer = dyn_cast<TransferOp>(first))
+    return transfer.getMemory() == Memory::device || group->isScalar;
+  return !needsKernel(first) || isUpdate(group) || group->isScalar;
+}
+
+// Follows the program, except that updates of variables, and the scalars that
+// they wait for, run as soon as they can: then a gradient dies where it is
+// computed, while it is still in the cache.
+SmallVector<Group *> Grouping::sort(ArrayRef<Groups> edges) {
+  SmallVector<unsigned> missing(groups.size());
+  for (const Groups &readers : edges)
+    for (Group *later : readers)
+      ++missing[later->index];
+  using Entry = std::tuple<unsigned, unsigned, Group *>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
+  auto push = [&](Group *group) {
+    ready.push({isEager(group) ? 0 : 1, group->last, group});
+  };
+  for (auto &group : groups)
+    if (!group->ops.empty() && missing[group->index] == 0)
+      push(group.get());
+  SmallVector<Group *> sorted;
+  while (!ready.empty()) {
+    Group *group = std::get<Group *>(ready.top());
+    ready.pop();
+    sorted.push_back(group);
+    for (Group *later : edges[group->index])
+      if (--missing[later->index] == 0)
+        push(later);
+  }
+  return sorted;
+}
+
+// Two variables that take each other's values have no order in which both are
+// written in place; one is then copied.
+SmallVector<Group *> Grouping::getOrder() {
+  size_t live =
+      llvm::count_if(groups, [](auto &group) { return !group->ops.empty(); });
+  SmallVector<Group *> sorted = sort(findEdges(/*withVariables=*/true));
+  return sorted.size() == live ? sorted
+                               : sort(findEdges(/*withVariables=*/false));
+}
+
+} // namespace kiln
