@@ -580,7 +580,7 @@ func.func @dropout_of_everything(%x: tensor<?x4xf32>, %samples: tensor<?xi32>, %
 // -----
 
 func.func @dropout_of_other_samples(%x: tensor<5x4xf32>, %samples: tensor<3xi32>, %step: tensor<f64>) {
-  // expected-error @+1 {{'kiln.dropout' op needs one number per sample of 'tensor<5x4xf32>', found 'tensor<3xi32>'}}
+  // expected-error @+1 {{'kiln.dropout' op needs one index per sample of 'tensor<5x4xf32>', found 'tensor<3xi32>'}}
   %y = kiln.dropout %x, %samples, %step rate 0.5 seed 0 stream 0 : (tensor<5x4xf32>, tensor<3xi32>, tensor<f64>) -> tensor<5x4xf32>
   return
 }
@@ -596,7 +596,7 @@ func.func @attention_of_other_lengths(%packed: tensor<2x4x3x2x4xf32>, %lengths: 
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
-  // expected-error @below {{leaves 2 units of dimension 0 of 'tensor<8xf32>' to no device, with parts of type 'tensor<2xf32>'}}
+  // expected-error @below {{leaves 2 units of dimension 0 of 'tensor<8xf32>' to no device, with shards of type 'tensor<2xf32>'}}
   kiln.variable @w : tensor<2xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>]>, whole = tensor<8xf32>}
 }
 
@@ -604,7 +604,7 @@ module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
 
 // Three heads of two elements over two devices: two are too few for one of them.
 module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
-  // expected-error @below {{leaves 1 units of dimension 1 of 'tensor<4x6xf32>' to no device, with parts of type 'tensor<4x3xf32>'}}
+  // expected-error @below {{leaves 1 units of dimension 1 of 'tensor<4x6xf32>' to no device, with shards of type 'tensor<4x3xf32>'}}
   kiln.variable @w : tensor<4x3xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["data"] unit 2>]>, whole = tensor<4x6xf32>}
 }
 
@@ -618,14 +618,14 @@ module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
-  // expected-error @below {{has a part of type 'tensor<4xf32>' of a tensor 'tensor<8xf32>'; wanted 'tensor<3xf32>'}}
+  // expected-error @below {{has a shard of type 'tensor<4xf32>' of a tensor 'tensor<8xf32>'; wanted 'tensor<3xf32>'}}
   kiln.variable @w : tensor<4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>]>, whole = tensor<8xf32>}
 }
 
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
-  // expected-error @below {{uses one axis twice for 'tensor<8x8xf32>': parts would be missing}}
+  // expected-error @below {{uses one axis twice for 'tensor<8x8xf32>': shards would be missing}}
   kiln.variable @w : tensor<4x4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>, #kiln.cut<["data"]>]>, whole = tensor<8x8xf32>}
 }
 
