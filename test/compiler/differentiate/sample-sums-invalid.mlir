@@ -6,7 +6,7 @@ func.func @regulariser(%x: tensor<?x4xf32> {kiln.input = "x"}, %w: tensor<4xf32>
   %y = kiln.contract "bk,k->b" %x, %w : tensor<?x4xf32>, tensor<4xf32> -> tensor<?xf32>
   %total = kiln.sum "b->" %y : tensor<?xf32> -> tensor<f32>
   %squares = kiln.contract "k,k->" %w, %w : tensor<4xf32>, tensor<4xf32> -> tensor<f32>
-  // expected-error @below {{'kiln.add' op reads a sum over the batch, and does more than to add such sums or to scale them}}
+  // expected-error @below {{'kiln.add' op uses a batch sum non-linearly; losses may only add or scale such sums}}
   %sum = kiln.add %total, %squares : tensor<f32>
   return %sum : tensor<f32>
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s -split-input-file -verify-diagnostics
-// Each error says what was found and what was wanted: whoever reads it has the text of a model in front of them, not ours.
+// Each error says what was found and what was wanted: its reader sees the text of a model, not our code.
 
 func.func @read_of_nothing() {
   // expected-error @+1 {{'kiln.read' op names 'weight', which is not a variable}}
@@ -321,7 +321,7 @@ func.func @slice_of_another_shape(%x: tensor<4x8xf32>) {
 
 // -----
 
-// Where a slice of the batch lies would depend on the micro-batch.
+// The offset of a slice of the batch would depend on the micro-batch.
 func.func @slice_of_the_batch(%x: tensor<?x8xf32>) {
   // expected-error @+1 {{'kiln.slice' op cannot cut 'tensor<2x8xf32>' out of 'tensor<?x8xf32>' along dimension 0}}
   %0 = kiln.slice %x dimension 0 offset 0 : tensor<?x8xf32> -> tensor<2x8xf32>
@@ -602,7 +602,7 @@ module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
 
 // -----
 
-// Three heads of two elements over two devices: two are too few for one of them.
+// Three heads of two elements over two devices: a shard of one head and a half leaves a unit to no device.
 module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
   // expected-error @below {{leaves 1 units of dimension 1 of 'tensor<4x6xf32>' to no device, with shards of type 'tensor<4x3xf32>'}}
   kiln.variable @w : tensor<4x3xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["data"] unit 2>]>, whole = tensor<4x6xf32>}
