@@ -4,8 +4,8 @@
 // RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd" -canonicalize -cse -kiln-offload-optimizer | FileCheck %s --check-prefix=SGD
 // RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd momentum=0.9" -canonicalize -cse -kiln-offload-optimizer "-kiln-schedule-step=batch=4" -kiln-fuse-kernels -kiln-lower-to-exec -kiln-plan-memory | FileCheck %s --check-prefix=EXEC
 
-// The gradient goes to the host before it is clipped: the factor is a scalar. The change of the parameter comes back; the
-// parameter itself stays on the device.
+// The gradient goes to the host before it is clipped: the factor is a scalar. The change of the parameter comes back;
+// the parameter itself stays on the device.
 // ADAMW: kiln.variable @w : tensor<6x10xf64> parameter zeros {decays}
 // ADAMW: kiln.variable @w.exp_avg : tensor<6x10xf64> moment zeros {host}
 // ADAMW: kiln.variable @w.exp_avg_sq : tensor<6x10xf64> moment zeros {host}
