@@ -18,13 +18,13 @@ namespace kiln {
 
 namespace {
 
-/// Turns what is reported on a context while it lives into text.
+/// Collects a context's diagnostics as text during its lifetime.
 class DiagnosticText {
 public:
   explicit DiagnosticText(MLIRContext *context)
       : handler(context, [this](Diagnostic &diagnostic) { add(diagnostic); }) {}
 
-  /// A failure with all that was reported as its message.
+  /// A failure with all diagnostics as its message.
   Status fail(Code code, const char *otherwise) const {
     return Status(code, text.empty() ? otherwise : text);
   }
@@ -55,7 +55,7 @@ CompileContext::CompileContext() : mlir(MLIRContext::Threading::ENABLED) {
   mlir.loadAllAvailableDialects();
 }
 
-// Writes the model as the passes see it first.
+// Writes the model as it is before the first pass.
 static void dumpModel(ModuleOp module, const std::string &folder) {
   std::error_code error;
   llvm::raw_fd_ostream stream(folder + "/01-model.mlir", error);
@@ -63,7 +63,7 @@ static void dumpModel(ModuleOp module, const std::string &folder) {
     module.print(stream);
 }
 
-/// What of the plan can be changed so that a device needs less.
+/// Changes to the plan that reduce the memory of a device.
 static std::string suggestLess(const Config &config, const Plan &plan) {
   std::vector<int64_t> shares = plan.shares(config);
   int64_t share = *std::max_element(shares.begin(), shares.end());
@@ -109,7 +109,7 @@ static Status checkMemory(ModuleOp module, const Config &config,
                                   suggestLess(config, plan));
 }
 
-// Dry devices run no code: their artifact says what it was planned for.
+// Dry devices run no code: their artifact names the backend it was planned for.
 static LogicalResult generateCode(ModuleOp module, const Config &config,
                                   const CompileOptions &options,
                                   const Backends &backends, ProgramCode &code) {
@@ -141,14 +141,14 @@ static Status compileVerified(ModuleOp module, const Config &config,
   options.enter("passes");
   Plan plan = resolvePlan(config);
   PassManager passes(module.getContext());
-  passes.enableVerifier(false); // Contracts do it.
+  passes.enableVerifier(false); // Contracts verify.
   buildPlanPipeline(passes, config, plan, *backends,
                     {options.changeStep, options.hasRedZones});
   if (!options.dumpFolder.empty()) {
     dumpModel(module, options.dumpFolder);
     dumpAfterPasses(passes, options.dumpFolder);
   }
-  // What a user wrote may ask for what no pass can do; our own models may not.
+  // A user's model may need what no pass supports; our own models may not.
   if (failed(passes.run(module)))
     return text.fail(config.model.kind == ModelKind::File ? Code::inputRejected
                                                           : Code::internal,
@@ -161,9 +161,8 @@ static Status compileVerified(ModuleOp module, const Config &config,
   if (failed(generateCode(module, config, options, *backends, code)))
     return text.fail(Code::internal, "error: kernels could not be generated");
   options.enter("artifact");
-  Status written =
-      writeArtifact(getImages(module), code, config, plan, *backends,
-                    outputPath);
+  Status written = writeArtifact(getImages(module), code, config, plan,
+                                 *backends, outputPath);
   if (!written.ok())
     return Status(written.code(), "error: " + written.message());
   return {};

@@ -43,10 +43,9 @@ struct CompileContext {
   mlir::MLIRContext mlir;
 };
 
-/// Compiles kiln text as a frontend makes it and writes the artifact. The
-/// module is changed in place: after success it holds the planned images
-/// (`getImages`), kernels included, which is how tests see what the runtime
-/// will run.
+/// Compiles a frontend's module and writes the artifact. The module is changed
+/// in place: after success it holds the planned images (`getImages`), kernels
+/// included, so that tests can inspect the program that the runtime will run.
 /// Diagnostics are the message of the status, one per line as `file:line:col:
 /// error: ...`.
 Status compileModule(mlir::ModuleOp module, const Config &config,

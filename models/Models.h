@@ -10,7 +10,7 @@
 
 namespace kiln {
 
-/// A model family: given its part of the config, writes its losses on one
+/// A model family: given its section of the config, writes its losses on one
 /// batch.
 using Model = void (*)(ModelBuilder &, const ModelConfig &);
 
@@ -20,17 +20,17 @@ void gpt(ModelBuilder &, const ModelConfig &);
 void mlp(ModelBuilder &, const ModelConfig &);
 void resnet(ModelBuilder &, const ModelConfig &);
 
-/// How public checkpoints of a family call its variables, where that differs.
+/// Names of a family's variables in public checkpoints, where they differ.
 struct PublicNames {
-  /// Files may have it before their names or not; it is written.
+  /// Optional before the names of a file that is read; always written.
   std::string prefix;
-  /// Beginnings of the names that never have it.
+  /// Beginnings of names that never have the prefix.
   std::vector<std::string> bare;
-  /// Last parts of the names of buffers, which are no weights.
+  /// Suffixes of the names of buffers, which are no weights.
   std::vector<std::string> ignored;
   /// Second names of variables: (name, variable).
   std::vector<std::pair<std::string, std::string>> aliases;
-  /// Last parts of names that some files have otherwise: (theirs, ours).
+  /// Suffixes that differ in some files: (theirs, ours).
   std::vector<std::pair<std::string, std::string>> renamed;
 };
 

@@ -46,9 +46,9 @@ Value encode(ModelBuilder &m, const ModelConfig &config,
 
 } // namespace
 
-/// BERT with its two tasks: to find masked tokens, and to tell whether the
-/// second segment follows the first. Names, layouts and starting values are
-/// those of the public checkpoints.
+/// BERT with its two tasks: predicting masked tokens, and whether the second
+/// segment follows the first. Names, layouts and initial values are those of
+/// the public checkpoints.
 void bert(ModelBuilder &m, const ModelConfig &config) {
   Value tokens = m.integers("tokens", {config.sequence});
   Value segments = m.integers("segments", {config.sequence});
@@ -74,7 +74,7 @@ void bert(ModelBuilder &m, const ModelConfig &config) {
                lengths);
   }
 
-  // The head of the masked tokens is the table of words, and a bias.
+  // The head of the masked tokens is the word embedding table and a bias.
   Value masked = m.takeRows(x, positions);
   masked = m.gelu(
       linear(m, "cls.predictions.transform.dense", masked, config.hidden));
@@ -93,8 +93,8 @@ void bert(ModelBuilder &m, const ModelConfig &config) {
   m.countCorrect(logits, labels);
 }
 
-/// As in Hugging Face's BertForPreTraining. The first public files call scale
-/// and shift of a norm as TensorFlow did.
+/// As in Hugging Face's BertForPreTraining. The first public files use
+/// TensorFlow's names for scale and shift of a norm.
 PublicNames bertNames(const ModelConfig &) {
   PublicNames names;
   names.prefix = "bert.";

@@ -12,7 +12,7 @@ namespace {
 constexpr double kEpsilon = 1e-5;
 constexpr auto kOutIn = LinearLayout::OutIn;
 
-/// PyTorch starts linear layers so, weights and biases alike.
+/// PyTorch's initialiser of linear layers, for weights and biases.
 Start uniformFor(int64_t in) {
   double bound = 1 / std::sqrt(double(in));
   return {InitKind::uniform, -bound, bound};
@@ -68,8 +68,8 @@ Value averageTokens(ModelBuilder &m, Value x, Value lengths) {
 
 } // namespace
 
-/// A transformer encoder that tells sentences apart, with the names of
-/// PyTorch's TransformerEncoder.
+/// A transformer encoder that classifies sentences, with the names of PyTorch's
+/// TransformerEncoder.
 void classifier(ModelBuilder &m, const ModelConfig &config) {
   Start normal = {InitKind::normal, 0, 0.02};
   Value tokens = m.integers("tokens", {config.sequence});

@@ -8,7 +8,7 @@ using namespace mlir;
 namespace kiln {
 
 /// GPT-2: a decoder with learned positions and norms before each block. Names,
-/// layouts and starting values are those of the public checkpoints.
+/// layouts and initial values are those of the public checkpoints.
 void gpt(ModelBuilder &m, const ModelConfig &config) {
   constexpr double kEpsilon = 1e-5;
   Start normal = {InitKind::normal, 0, 0.02};
@@ -21,7 +21,8 @@ void gpt(ModelBuilder &m, const ModelConfig &config) {
     bias = Start{};
   Value tokens = m.integers("tokens", {config.sequence});
   Value labels = m.integers("labels", {config.sequence});
-  // Over `tensor`: rows of the vocabulary, heads, and the feed-forward's width.
+  // Sharded over `tensor`: rows of the vocabulary, heads, and the
+  // feed-forward's width.
   Split rows = {0};
   int64_t head = config.hidden / config.heads;
   Value x = m.embedding("wte.weight", tokens, config.vocabulary, config.hidden,

@@ -15,7 +15,7 @@ void mlp(ModelBuilder &m, const ModelConfig &config) {
   auto layer = [&](int64_t number, int64_t out) {
     double bound = 1 / std::sqrt(double(tensorType(x).getShape().back()));
     Start uniform = {InitKind::uniform, -bound, bound};
-    // Columns and rows in turn over `tensor`; classes stay together.
+    // Columns and rows are sharded in turn over `tensor`; classes are not.
     bool isOdd = number % 2 == 1,
          isLast = number == int64_t(config.hiddenSizes.size()) + 1;
     Parallel parallel = !isOdd   ? Parallel::rows()

@@ -9,7 +9,7 @@ namespace kiln {
 
 namespace {
 
-/// Writes the parts of a ResNet; images are [batch, height, width, channels].
+/// Writes the blocks of a ResNet; images are [batch, height, width, channels].
 class ResnetWriter {
 public:
   ResnetWriter(ModelBuilder &m, const ModelConfig &config)
@@ -62,7 +62,7 @@ private:
   const ModelConfig &config;
 };
 
-/// How many blocks each of the four stages has.
+/// Number of blocks of each of the four stages.
 ArrayRef<int64_t> countBlocks(int64_t depth) {
   static constexpr int64_t k18[] = {2, 2, 2, 2}, k50[] = {3, 4, 6, 3},
                            k101[] = {3, 4, 23, 3};
@@ -71,7 +71,7 @@ ArrayRef<int64_t> countBlocks(int64_t depth) {
 
 } // namespace
 
-/// ResNet with the usual stem, on square images. Names, layouts and starting
+/// ResNet with the usual stem, on square images. Names, layouts and initial
 /// values are torchvision's.
 void resnet(ModelBuilder &m, const ModelConfig &config) {
   Value x = m.input("image", {config.image, config.image, config.channels});

@@ -48,7 +48,7 @@ private:
   uint64_t getInteger(StringRef name) {
     return module->getAttrOfType<IntegerAttr>(name).getInt();
   }
-  /// Place `number` of a command.
+  /// Operand `number` of a command.
   template <typename Command>
   artifact::Place getPlace(Command command, unsigned number) {
     return artifact::Place(getOffset(command.getBuffers()[number]) +
@@ -95,7 +95,7 @@ private:
   const Config &config;
   const Plan &plan;
   const Backends &backends;
-  std::vector<int64_t> shares; // Of the global batch, by replica.
+  std::vector<int64_t> shares; // Samples of the global batch, by replica.
   artifact::IndexT index;
 };
 
@@ -126,7 +126,7 @@ ImageWriter::makeSplit(ArrayRef<unsigned> axes) {
   return split;
 }
 
-// The runtime cuts dimensions evenly: blocks and units become dimensions of
+// The runtime splits dimensions evenly: blocks and units become dimensions of
 // their own.
 void ImageWriter::addCuts(VariableOp variable, artifact::VariableT &entry) {
   Sharding sharding = Sharding::of(variable, mesh);
@@ -276,8 +276,8 @@ void ImageWriter::addPrograms() {
       auto input = std::make_unique<artifact::InputT>();
       input->name = cast<StringAttr>(fields[0]).str();
       input->element_type = getElementType(type.getElementType());
-      // What is fed by samples has them first; a function's argument is one
-      // sample.
+      // An input fed by samples has the batch as first dimension; a function's
+      // argument is one sample.
       bool isFed = fields[1] != fields[2];
       input->samples = isFed ? type.getDimSize(0) : 1;
       input->sample_shape =
@@ -310,7 +310,7 @@ void ImageWriter::addPrograms() {
   }
 }
 
-// What people call a buffer that is always live.
+// Name shown to users for an always-live buffer.
 StringRef ImageWriter::nameMemory(exec::BufferOp buffer) {
   switch (buffer.getKind()) {
   case exec::BufferKind::input:
@@ -336,8 +336,8 @@ StringRef ImageWriter::nameMemory(exec::BufferOp buffer) {
   }
 }
 
-// Buffers that are always live by name; the rest is shared by those that are
-// not. Of these, gathered parameters are told as there are at the peak.
+// Always-live buffers are listed by name; all others share the rest of the
+// arena. Of these, gathered parameters are listed with their bytes at the peak.
 void ImageWriter::addMemory() {
   image->arena_bytes = getInteger("exec.arena_bytes");
   image->live_bytes = getInteger("exec.live_bytes");
@@ -463,7 +463,7 @@ std::unique_ptr<artifact::ImageT> ImageWriter::write() {
   return std::move(image);
 }
 
-/// Of one device's training step.
+/// Flops of one device's training step.
 static uint64_t countFlops(const artifact::ImageT &image) {
   uint64_t flops = 0;
   for (const auto &program : image.programs)
@@ -484,7 +484,7 @@ void IndexWriter::addDevices() {
     index.mesh.push_back(std::move(axis));
   }
   llvm::StringMap<unsigned> kernelNumbers;
-  llvm::DenseMap<int64_t, uint32_t> numbers; // Of images, by share.
+  llvm::DenseMap<int64_t, uint32_t> numbers; // Image index, by share.
   for (ModuleOp image : images) {
     numbers[image->getAttrOfType<IntegerAttr>(kShareAttribute).getInt()] =
         index.images.size();

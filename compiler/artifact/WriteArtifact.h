@@ -12,8 +12,8 @@
 
 namespace kiln {
 
-/// Writes planned images, their code, the config and the plan that it became as
-/// one .kiln file.
+/// Writes planned images, their code, the config and its resolved plan as one
+/// .kiln file.
 Status writeArtifact(llvm::ArrayRef<mlir::ModuleOp> images,
                      const ProgramCode &code, const Config &config,
                      const Plan &plan, const Backends &backends,

@@ -109,7 +109,8 @@ void Cache::warnOnce(const std::string &message) {
   hasWarned = true;
 }
 
-/// Refuses a folder that others could write: entries hold code that is run.
+/// Refuses a folder that other users could write: entries hold code that is
+/// run.
 bool Cache::prepareFolder() {
   if (folder.empty()) {
     warnOnce(
@@ -168,7 +169,7 @@ std::string Cache::publish(const std::string &key,
                           path, [&](int to) { return writeBytes(to, bytes); }));
 }
 
-/// The path, or empty after a failure, which is told once.
+/// The path, or empty after a failure, which is reported once.
 std::string Cache::report(const std::string &path, int error) {
   if (!error)
     return path;

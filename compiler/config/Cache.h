@@ -12,11 +12,11 @@ namespace kiln {
 
 /// Artifacts by compile key, or kernels by theirs, one file each, shared by all
 /// processes of a user.
-/// An entry appears whole, by a rename, or not at all; readers and writers need
-/// no lock. Nothing that goes wrong here is an error: the worst is a miss.
+/// An entry appears atomically, by a rename; readers and writers need no lock.
+/// No failure here is an error: the worst is a miss.
 class Cache {
 public:
-  /// What the entries hold; both kinds lie in one folder.
+  /// Contents of the entries; both kinds share one folder.
   enum class Kind { artifact, kernel };
 
   /// Warnings go to `warn`, at most one for an unusable folder and one for a
@@ -48,7 +48,7 @@ public:
   std::vector<Entry> list() const;
 
   /// Removes all entries of the kind and the remains of interrupted writers;
-  /// returns how many entries went.
+  /// returns the number of entries removed.
   size_t clear();
 
   const std::string &path() const { return folder; }
@@ -65,8 +65,8 @@ private:
   bool hasWarned = false;
 };
 
-/// Writes a copy of a file beside its target and renames it over it, so that
-/// the target is whole or untouched. On failure returns errno and leaves
+/// Writes a copy of a file beside its target and renames it over the target,
+/// which is thus complete or untouched. On failure returns errno and leaves
 /// nothing.
 int copyAtomically(const std::string &source, const std::string &target);
 

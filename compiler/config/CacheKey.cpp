@@ -39,7 +39,7 @@ HostCaches hostCaches() {
 }
 
 /// All that code of the CPU backend depends on. Backends for other processors
-/// add what they are asked to generate for.
+/// add their own targets.
 static std::string describeTarget() {
   HostCaches caches = hostCaches();
   return hostProcessor() + "\n" + std::to_string(caches.l1Bytes) + " " +

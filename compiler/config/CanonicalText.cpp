@@ -46,8 +46,8 @@ static size_t characterLength(std::string_view text) {
   for (size_t i = 1; i < length; ++i)
     if ((byte(i) & 0xc0) != 0x80)
       return 0;
-  // Longer than need be, halves of surrogates, beyond Unicode; and the second
-  // set of control characters.
+  // Overlong encodings, surrogates, values beyond Unicode; and the second set
+  // of control characters.
   bool isWrong =
       (first == 0xe0 && byte(1) < 0xa0) || (first == 0xed && byte(1) >= 0xa0) ||
       (first == 0xf0 && byte(1) < 0x90) || (first == 0xf4 && byte(1) >= 0x90) ||

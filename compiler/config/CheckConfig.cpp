@@ -113,8 +113,8 @@ private:
                                       std::to_string(model.sequence));
   }
 
-  /// Batch norm takes whole groups: one that the batch's end cuts would have
-  /// other statistics.
+  /// Batch norm needs complete groups: one truncated by the end of the batch
+  /// would have other statistics.
   void checkStatisticsGroup() {
     const TrainingConfig &training = config.training;
     int64_t &group = config.model.statisticsGroup;
@@ -207,7 +207,7 @@ private:
       return {"idx|none", "labelled images"};
     case ModelKind::Mlp:
       return {"idx|none", "labelled samples"};
-    case ModelKind::File: // It has no sequence and no vocabulary to cut by.
+    case ModelKind::File: // It has no sequence to split text by, no vocabulary.
       return {"idx|none", "labelled samples"};
     }
     return {};
@@ -240,7 +240,7 @@ private:
       devices.threads = std::max<int64_t>(1, availableCores() / devices.count);
   }
 
-  /// Keys of a fault that is reported are causes of no other.
+  /// The key of a reported fault suppresses faults that follow from it.
   void checkPlan() {
     Resolution resolution = resolveRequests(config);
     std::vector<PlanFault> faults = std::move(resolution.faults);

@@ -10,7 +10,7 @@
 
 namespace kiln {
 
-/// What became of a key that has a value.
+/// State of a key that has a value.
 struct KeyState {
   Position position;
   bool isWritten; // and not a default
@@ -19,7 +19,7 @@ struct KeyState {
 using KeyStates = std::map<std::string, KeyState, std::less<>>;
 
 /// Fills defaults that depend on other keys, then reports values that are legal
-/// each by itself but not together. Keys that were reported are not judged
+/// each by itself but not together. Keys that were reported are not checked
 /// again.
 void checkConfig(Config &config, const KeyStates &states, Position top,
                  Diagnostics &diagnostics);

@@ -13,7 +13,7 @@
 
 namespace kiln {
 
-/// A decision that a config may leave to the compiler; without a value it says
+/// A decision that a config may leave to the compiler; without a value it is
 /// `auto`.
 template <typename T> using Requested = std::optional<T>;
 
@@ -112,7 +112,7 @@ struct DataConfig {
   bool shuffle = true;
 };
 
-/// Loss and accuracy on data held out; what it does not say is as in `data`.
+/// Loss and accuracy on held-out data; all other settings are those of `data`.
 struct EvaluationConfig {
   bool isGiven = false;
   int64_t every = 0;     // steps; 0: after each epoch
@@ -121,7 +121,7 @@ struct EvaluationConfig {
   double fraction = 0.1; // of the data; without a path
 };
 
-/// Decisions stay requests here: `resolvePlan` says what they become.
+/// Decisions stay requests here: `resolvePlan` turns them into a plan.
 struct DevicesConfig {
   DeviceKind kind = DeviceKind::Cpu;
   int64_t count = 1;
@@ -145,7 +145,7 @@ struct LogConfig {
   int64_t every = 20;
 };
 
-/// A whole config with every default filled in: the compiler's only input
+/// A complete config with every default filled in: the compiler's only input
 /// beside the model file it may name. Requests for a plan are as written.
 struct Config {
   ModelConfig model;
@@ -163,7 +163,7 @@ struct Config {
 
 /// Reads a config file and applies overrides (`key.path=value`) to it. Paths in
 /// the file are taken relative to its folder, those in overrides relative to
-/// the working directory; the config has them absolute, so that an artifact
+/// the working directory; the config stores absolute paths, so that an artifact
 /// runs from any folder.
 /// Returns nothing when there was an error; all errors are in `diagnostics`.
 /// Never throws.
@@ -171,8 +171,8 @@ std::optional<Config> loadConfig(const std::string &path,
                                  const std::vector<std::string> &overrides,
                                  Diagnostics &diagnostics);
 
-/// The same for text that does not come from a file; `name` stands for it in
-/// errors, and its folder is where paths start.
+/// The same for text that does not come from a file; errors call it `name`,
+/// whose folder relative paths start at.
 std::optional<Config> parseConfig(const std::string &text,
                                   const std::string &name,
                                   const std::vector<std::string> &overrides,

@@ -24,7 +24,7 @@ std::vector<std::string> Diagnostics::lines() const {
             ? file + ":" + std::to_string(at.line) + ":" +
                   std::to_string(at.column) + ": error: "
             : "command line: error: '" + overrides[at.source - 1] + "': ";
-    // Messages quote what was written, which may be anything.
+    // Messages quote the config, which may hold any bytes.
     result.push_back(printableText(place + message));
   }
   return result;

@@ -8,8 +8,8 @@
 
 namespace kiln {
 
-/// Where a piece of config was written: in the file, or in the source-th
-/// override of the command line (counted from 1). Lines and columns from 1.
+/// Position in the file, or in the source-th override of the command line
+/// (counted from 1). Lines and columns count from 1.
 struct Position {
   int source = 0;
   int line = 1;

@@ -101,7 +101,7 @@ private:
     states[std::string(row.path)] = {value.position, true, isValid};
   }
 
-  /// The kind of a section as far as it is known: "?" when what was written is
+  /// The kind of a section as far as it is known: "?" when the written value is
   /// not a kind.
   std::string kindOf(std::string_view section) const {
     auto state = states.find(join(section, "kind"));
@@ -117,7 +117,7 @@ private:
                       const YamlNode &key, const YamlNode &value) {
     std::string kind = kindOf(section);
     if (isKnownPath(path)) {
-      // Without a known kind nobody can say whether the key belongs.
+      // Without a known kind it is unknown whether the key belongs.
       if (kind != "?")
         diagnostics.error(key.position, "key '" + path +
                                             "' does not apply to " + section +
@@ -129,7 +129,7 @@ private:
                       "unknown key '" + path + "'" + didYouMean(suggestion));
     if (suggestion.empty() || states.contains(suggestion))
       return;
-    // Taken for the key that was meant, so that it is not also missed.
+    // Counts as the suggested key, so that this is not also reported missing.
     states[suggestion] = {key.position, false, false};
     const Key *row = findKey(suggestion, "");
     if (row && row->type == KeyType::Section && value.isMap())
@@ -154,7 +154,7 @@ private:
     for (const std::string &candidate : all)
       if (candidate.ends_with("." + name))
         return candidate;
-    // Of a dotted path in one word, as overrides have it, the whole counts.
+    // A dotted path in one word, as in overrides, is compared in full.
     return name.find('.') == name.npos ? "" : nearestWord(path, all);
   }
 
@@ -185,7 +185,7 @@ private:
                                      isValid};
   }
 
-  /// A section that is no map was reported; what it lacks is no news.
+  /// A section that is no map was reported; its missing keys are not.
   bool isSectionBroken(std::string_view section) const {
     auto state = states.find(section);
     return state != states.end() && state->second.isWritten &&
@@ -203,8 +203,8 @@ private:
   KeyStates states;
 };
 
-/// Of keys that exclude each other the one on the command line replaces that of
-/// the file.
+/// Of two keys that exclude each other, the one on the command line replaces
+/// the one in the file.
 void dropAlternative(const std::string &path, YamlNode &root) {
   std::string other = path == "training.steps"    ? "epochs"
                       : path == "training.epochs" ? "steps"
@@ -221,7 +221,7 @@ void dropAlternative(const std::string &path, YamlNode &root) {
     }
 }
 
-/// Puts the value of one override where its path says, over what the file has.
+/// Stores the value of one override at its path, over the file's value.
 void applyOverride(const std::string &text, int source, YamlNode &root,
                    Diagnostics &diagnostics) {
   Position position{source, 1, 1};
@@ -272,7 +272,7 @@ std::optional<Config> parseChecked(const std::string &text,
   }
   YamlNode root;
   bool isParsed = parseYaml(text, 0, root, diagnostics);
-  // Overrides can be judged by themselves only where the file could be read.
+  // Without the file's tree, overrides cannot be checked.
   if (!isParsed)
     return std::nullopt;
   for (size_t i = 0; i < overrides.size(); ++i)
@@ -314,8 +314,7 @@ std::optional<Config> loadConfig(const std::string &path,
                                    : std::strerror(errno));
     return std::nullopt;
   }
-  // One byte more than allowed tells a file that is too long from one that
-  // fits.
+  // Reading one byte more than allowed detects a file that is too long.
   std::string text(maximumConfigBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));

@@ -80,7 +80,7 @@ std::optional<int64_t> parseBytes(const YamlNode &node) {
   return std::nullopt;
 }
 
-/// Reads one value; a class only so that the parts share what they report to.
+/// Reads one value; a class only so that its methods share the diagnostics.
 class ValueReader {
 public:
   ValueReader(const Key &key, const YamlNode &node, const std::string &folder,
@@ -216,8 +216,8 @@ private:
   bool readChoice() {
     if (node.kind != YamlNode::Kind::Scalar)
       return reportWanted(node);
-    // A choice that exists without being available is stored all the same:
-    // what depends on it can be judged.
+    // A choice that is not available yet is stored all the same, so that keys
+    // that depend on it can be checked.
     if (hasChoice(key.unavailable, node.text))
       report("'" + node.text + "' is not available yet; wanted " +
              key.wanted());
@@ -242,7 +242,7 @@ private:
         node.text.find('\0') != std::string::npos)
       return reportWanted(node);
     std::filesystem::path path = node.text;
-    // What is typed on the command line starts where the user is.
+    // Paths on the command line are relative to the working directory.
     if (node.position.source == 0 && path.is_relative())
       path = std::filesystem::path(folder) / path;
     *std::get<std::string *>(slot) =

@@ -7,7 +7,7 @@
 
 namespace kiln {
 
-/// Stores what was written for a key in the config; reports a value that is
+/// Stores the written value of a key in the config; reports a value that is
 /// ill-typed, out of range, unknown or not available yet and returns false.
 /// Relative paths written in the file start at `folder`.
 bool readValue(const Key &key, const YamlNode &node, const std::string &folder,

@@ -18,8 +18,8 @@ namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double maximumSize = 2147483647; // Fits the index types of a kernel.
-// Above zero in f32: a gradient that is always zero, padding's above all, would
-// otherwise make a step of zero over zero.
+// Above zero in f32: a gradient that is always zero, such as that of padding,
+// would otherwise give an update of zero over zero.
 constexpr double smallestEpsilon = 1e-30;
 // Integers above 2^53 would not survive the tools that read the config as JSON.
 constexpr double maximumCount = 9007199254740992;
@@ -29,7 +29,7 @@ template <typename T> struct IsRequested<Requested<T>> : std::true_type {
   using Value = T;
 };
 
-/// How a member of a type is written as a word.
+/// Conversion of a member between its type and a word.
 template <typename T> struct Word {
   static T parse(std::string_view word) {
     if constexpr (std::is_enum_v<T>)
@@ -156,7 +156,7 @@ constexpr Key choice(std::string_view path, std::string_view kinds,
           summary};
 }
 
-/// One of some words or numbers that are no enumeration.
+/// One of some words or numbers that do not form an enumeration.
 template <auto... Path>
 constexpr Key listedChoice(std::string_view path, std::string_view kinds,
                            std::string_view fallback, std::string_view choices,
@@ -165,8 +165,8 @@ constexpr Key listedChoice(std::string_view path, std::string_view kinds,
           choices, "",    wordAt<Path...>, summary};
 }
 
-/// A decision that may be left to the compiler; `choices` only where it is no
-/// enumeration.
+/// A decision that may be left to the compiler; `choices` is given only where
+/// the type is no enumeration.
 template <auto... Path>
 constexpr Key autoChoice(std::string_view path, std::string_view choices,
                          std::string_view summary) {
@@ -202,7 +202,7 @@ constexpr auto devices = &Config::devices;
 // clang-format off
 const Key keys[] = {
     section("model", "the network"),
-    choice<model, &M::kind>("model.kind", "", "required", "", "which model family"),
+    choice<model, &M::kind>("model.kind", "", "required", "", "model family"),
     integer("model.layers", "gpt|bert|classifier", "required", 1, 10000, at<model, &M::layers>, "transformer blocks"),
     integer("model.hidden", "gpt|bert|classifier", "required", 1, 1 << 20, at<model, &M::hidden>, "width of the residual stream"),
     integer("model.heads", "gpt|bert|classifier", "required", 1, 1 << 16, at<model, &M::heads>, "attention heads; must divide hidden"),
@@ -222,16 +222,16 @@ const Key keys[] = {
     listedChoice<model, &M::depth>("model.depth", "resnet", "required", "18|50|101", "layers that have weights"),
     listedChoice<model, &M::channels>("model.channels", "resnet", "1", "1|3", "channels of an image"),
     integer("model.image", "resnet", "28", 1, 1 << 14, at<model, &M::image>, "height and width of an image"),
-    integer("model.classes", "resnet", "10", 2, 1 << 26, at<model, &M::classes>, "classes to tell apart"),
+    integer("model.classes", "resnet", "10", 2, 1 << 26, at<model, &M::classes>, "number of classes"),
     integer("model.statistics_group", "resnet", "= 32, or training.global_batch if that is less", 1, 1 << 24, at<model, &M::statisticsGroup>, "consecutive samples that batch norm takes together; must divide both batches"),
     number("model.momentum", "resnet", "0.1", 0, 1, at<model, &M::momentum>, "share of a step in the running statistics"),
-    integer("model.classes", "classifier", "5", 2, 1 << 26, at<model, &M::classes>, "classes to tell apart"),
+    integer("model.classes", "classifier", "5", 2, 1 << 26, at<model, &M::classes>, "number of classes"),
     plain("model.hidden", "mlp", KeyType::IntegerList, "[256]", at<model, &M::hiddenSizes>, "widths of the hidden layers"),
     integer("model.inputs", "mlp", "784", 1, 1 << 26, at<model, &M::inputs>, "values of a sample"),
-    integer("model.classes", "mlp", "10", 2, 1 << 26, at<model, &M::classes>, "classes to tell apart"),
+    integer("model.classes", "mlp", "10", 2, 1 << 26, at<model, &M::classes>, "number of classes"),
     plain("model.path", "file", KeyType::Path, "required", at<model, &M::path>, "file of kiln text"),
 
-    section("training", "how it is trained"),
+    section("training", "batches, length and precision of training"),
     integer("training.global_batch", "", "required", 1, 1 << 24, at<training, &T::globalBatch>, "samples in one optimizer step, over all devices"),
     plain("training.micro_batch", "", KeyType::MicroBatch, "none", at<training, &T::microBatch>, "samples run through forward and backward at once; auto is none until there is a search, which explore and a map wait for"),
     integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs"),
@@ -254,11 +254,11 @@ const Key keys[] = {
     integer("training.schedule.steps", "cosine", "= training.steps", 1, maximumCount, at<training, schedule, &S::steps>, "step at which the minimum is reached"),
     number("training.schedule.minimum", "cosine", "0", 0, infinity, at<training, schedule, &S::minimum>, "learning rate at the end"),
 
-    section("data", "what it is trained on"),
+    section("data", "training data"),
     choice<data, &D::kind>("data.kind", "", "none", "", "format of the data"),
     plain("data.path", "text|tokens|documents|tsv|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
     plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels"),
-    listedChoice<data, &D::tokenizer>("data.tokenizer", "text", "bytes", "bytes", "how text becomes tokens"),
+    listedChoice<data, &D::tokenizer>("data.tokenizer", "text", "bytes", "bytes", "tokenizer of text"),
     listedChoice<data, &D::width>("data.width", "tokens", "16", "16|32", "bits of a token"),
     plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
 
@@ -266,21 +266,21 @@ const Key keys[] = {
     plain("evaluation.every", "", KeyType::Every, "epoch", at<evaluation, &E::every>, "steps from one evaluation to the next, or epoch"),
     plain("evaluation.path", "", KeyType::Path, "absent", at<evaluation, &E::path>, "file of samples, of the same kind as the data; absent: the end of the data"),
     plain("evaluation.labels", "", KeyType::Path, "absent", at<evaluation, &E::labels>, "file of labels, where data.kind is idx"),
-    probability("evaluation.fraction", "", "0.1", at<evaluation, &E::fraction>, "part of the data that is held out, where there is no path"),
+    probability("evaluation.fraction", "", "0.1", at<evaluation, &E::fraction>, "fraction of the data that is held out, where there is no path"),
 
-    section("devices", "what it runs on"),
+    section("devices", "devices and how training is parallelised over them"),
     choice<devices, &V::kind>("devices.kind", "", "cpu", "cuda|gpusim", "kind of device; dry checks every command of the plan and computes nothing"),
     integer("devices.count", "", "1", 1, maximumDevices, at<devices, &V::count>, "number of devices; those of kind cpu are virtual"),
-    plain("devices.threads", "", KeyType::Threads, "auto", at<devices, &V::threads>, "workers of a device; auto is its part of the cores"),
+    plain("devices.threads", "", KeyType::Threads, "auto", at<devices, &V::threads>, "workers of a device; auto is an equal share of the cores"),
     plain("devices.memory", "", KeyType::Bytes, "auto", at<devices, &V::memory>, "bytes of a device; auto is no limit"),
-    plain("devices.mesh", "", KeyType::Mesh, "auto", at<devices, &V::mesh>, "axes over the devices; auto is data alone"),
-    autoChoice<devices, &V::zero>("devices.zero", "0|1|2|3", "ZeRO stage: split over data are 1 moments, 2 also gradients, 3 also parameters"),
-    autoChoice<devices, &V::offload>("devices.offload", "", "what lives in host memory"),
-    autoChoice<devices, &V::recompute>("devices.recompute", "", "what the backward pass of a layer computes again"),
-    plain("devices.sequence_parallel", "", KeyType::Boolean, "true", at<devices, &V::isSequenceParallel>, "norms and the residual stream are split along the sequence over tensor"),
+    plain("devices.mesh", "", KeyType::Mesh, "auto", at<devices, &V::mesh>, "mesh axes over the devices; auto is data alone"),
+    autoChoice<devices, &V::zero>("devices.zero", "0|1|2|3", "ZeRO stage: shards over data 1 moments, 2 also gradients, 3 also parameters"),
+    autoChoice<devices, &V::offload>("devices.offload", "", "state kept in host memory"),
+    autoChoice<devices, &V::recompute>("devices.recompute", "", "activations that the backward pass of a layer recomputes"),
+    plain("devices.sequence_parallel", "", KeyType::Boolean, "true", at<devices, &V::isSequenceParallel>, "norms and the residual stream are sharded along the sequence over tensor"),
     {"devices.speeds", "", KeyType::NumberList, "auto", 0, infinity, "", "", at<devices, &V::speeds>, "relative speeds, one per device or one per replica along data; shares of the batch are in proportion; auto is all alike"},
 
-    section("log", "what is printed"),
+    section("log", "progress output"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
 
     optionalSection("checkpoint", at<checkpoint, &C::isGiven>, "saving state while training; without it nothing is saved"),

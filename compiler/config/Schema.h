@@ -46,8 +46,8 @@ using Slot =
                  std::vector<int64_t> *, std::vector<double> *,
                  Requested<MeshShape> *, MicroBatchRequest *, WordSlot>;
 
-/// One key of the config. Everything that is said about a key is derived from
-/// its row: checks, defaults, messages, documentation, canonical text.
+/// One key of the config. Checks, defaults, messages, documentation and
+/// canonical text of a key are all derived from its row.
 struct Key {
   std::string_view path;
   /// The kinds of its section that have this key, as "a|b"; empty for all.
@@ -60,10 +60,11 @@ struct Key {
   double maximum;
   /// Words of a choice, as "a|b".
   std::string_view choices;
-  /// Words that the design has and this version has not; they may be among the
+  /// Words that this version does not support yet; they may be among the
   /// choices already.
   std::string_view unavailable;
-  /// Of a section that may be missing: a boolean that says whether it is there.
+  /// For a section that may be missing: a boolean that says whether it is
+  /// there.
   Slot (*slot)(Config &);
   std::string_view summary;
 
@@ -80,11 +81,11 @@ struct Key {
   std::string_view section() const;
   /// Last part of the path.
   std::string_view name() const;
-  /// What a legal value is, for errors and documentation.
+  /// Description of a legal value, for errors and documentation.
   std::string wanted() const;
 };
 
-/// All keys; a section stands before what it holds, `kind` before its siblings.
+/// All keys; a section comes before its keys, `kind` before its siblings.
 std::span<const Key> schema();
 
 /// The key with that path in a section of that kind, or null.
@@ -104,7 +105,7 @@ bool hasChoice(std::string_view choices, std::string_view word);
 /// "a, b or c".
 std::string joinWords(const std::vector<std::string> &words);
 
-/// Whether a section that may be missing is there; true for all others.
+/// Whether a section is present; always true for one that may not be missing.
 bool hasSection(std::string_view section, const Config &config);
 
 /// The documentation of all keys, as text.

@@ -10,9 +10,10 @@ namespace kiln {
 namespace {
 
 /// Replicas whose proportion of `units` is below one unit. They get one each
-/// and the others share the rest, which can put the next slowest below one too:
-/// each that is settled lowers the units per weight of those that are left, so
-/// from the slowest on the first at or above one ends it.
+/// and the remaining replicas share the rest, which can put the next slowest
+/// below one too: each one removed lowers the units per weight of the
+/// remaining. The search goes from the slowest up and stops at the first at or
+/// above one.
 std::vector<size_t> findSlowest(int64_t units,
                                 const std::vector<double> &weights) {
   std::vector<size_t> order(weights.size());
@@ -20,8 +21,8 @@ std::vector<size_t> findSlowest(int64_t units,
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
     return weights[a] != weights[b] ? weights[a] < weights[b] : a < b;
   });
-  // Sums of each and all that are faster; no difference of sums, which would
-  // lose the slow ones.
+  // Suffix sums over each replica and all faster ones. Differences of sums
+  // would cancel the weights of slow replicas.
   std::vector<double> sums(order.size() + 1, 0);
   for (size_t i = order.size(); i-- > 0;)
     sums[i] = sums[i + 1] + weights[order[i]];
@@ -85,7 +86,7 @@ shareBatch(int64_t batch, int64_t replicas, const std::vector<double> &speeds,
     error += " are too few for " + std::to_string(replicas) + " replicas";
     return std::nullopt;
   }
-  // By the greatest, so that no sum overflows.
+  // Divided by the greatest, so that no sum overflows.
   std::vector<double> weights =
       speeds.empty() ? std::vector<double>(replicas, 1.0) : speeds;
   double greatest = *std::max_element(weights.begin(), weights.end());

@@ -10,10 +10,10 @@
 
 namespace kiln {
 
-/// What was written, with its place. yaml-cpp's own nodes will not do: they
-/// drop duplicate keys and do not tell quoted text from plain.
+/// YAML as written, with positions. yaml-cpp's own nodes drop duplicate keys
+/// and do not distinguish quoted text from plain.
 struct YamlNode {
-  /// Invalid: reported already; whoever reads it says nothing more.
+  /// Invalid: reported already; readers report nothing more.
   enum class Kind { Null, Scalar, Sequence, Map, Invalid };
 
   Kind kind = Kind::Null;

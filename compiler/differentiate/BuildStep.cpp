@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Makes the training step of a differentiated function. The function's
+// Builds the training step of a differentiated function. The function's
 // arguments are variables (marked `kiln.variable`), variables without gradients
 // (`kiln.state`), inputs (`kiln.input`) and weights of the losses
 // (`kiln.scale`); its results are totals, denominators, totals that running
-// statistics follow (`kiln.running`) and the gradients of the variables. The
-// prologue keeps of it what the denominators need, so that a loss is divided by
-// the count of the whole batch in every micro-batch.
+// statistics track (`kiln.running`) and the gradients of the variables. The
+// prologue computes the denominators, so that every micro-batch divides its
+// loss by the count over the global batch.
 #include "compiler/differentiate/Optimizer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -20,7 +20,7 @@ namespace kiln {
 
 namespace {
 
-/// The arguments and results of a differentiated function by what they are.
+/// The arguments and results of a differentiated function by kind.
 struct Signature {
   SmallVector<unsigned> variables, states, inputs, scales;
   SmallVector<unsigned> totals, denominators, running, grads;
@@ -155,7 +155,7 @@ static void cloneBody(func::FuncOp function, OpBuilder &builder,
     builder.clone(op, mapping);
 }
 
-// A sum of ones over the batch, which has its size only after the schedule.
+// A sum of ones over the batch, whose size is unknown before the schedule.
 static Value countSamples(OpBuilder &builder, Location loc) {
   Composer c(builder, loc);
   Type element = builder.getF64Type();
@@ -163,8 +163,8 @@ static Value countSamples(OpBuilder &builder, Location loc) {
   return c.sum("b->", c.broadcast("->b", c.constant(1, element), batch));
 }
 
-// What the denominators do not need is dead here and removed by the next
-// canonicalization.
+// Ops that the denominators do not need are dead here; the next
+// canonicalization removes them.
 LogicalResult BuildStepPass::buildPrologue(StepOp step, func::FuncOp function,
                                            const Signature &signature) {
   Block &block = step.getPrologue().emplaceBlock();
@@ -261,7 +261,7 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
   OpBuilder declarations(step);
   SymbolTable symbols(getOperation());
   auto declare = [&](StringRef name, RankedTensorType type, Role role) {
-    // A model that counts steps has declared the count already.
+    // A model that reads the step count has already declared it.
     auto known = symbols.lookup<VariableOp>(name);
     if (known && known.getRole() == role && known.getTensorType() == type)
       return known;

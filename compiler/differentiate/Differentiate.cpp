@@ -113,8 +113,8 @@ static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder,
   return success();
 }
 
-// The layer of all ops that read a parameter, be it through ops on parameters
-// alone, such as its rounding. Null if they do not agree.
+// The layer of all ops that read a parameter, also through ops on parameters
+// alone, such as its rounding. Null if they differ.
 static Attribute findReadingLayer(Value parameter) {
   Attribute layer;
   for (Operation *user : parameter.getUsers()) {
@@ -129,8 +129,8 @@ static Attribute findReadingLayer(Value parameter) {
   return layer;
 }
 
-// From here on ops and parameters of a layer have it in their locations, which
-// gradient rules hand on.
+// Moves the layer of ops and parameters into their locations, which gradient
+// rules pass on.
 static void locateLayers(func::FuncOp function) {
   for (Operation &op : function.front())
     if (Attribute layer = op.getAttr(kLayerAttribute))
@@ -201,8 +201,7 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
     types.push_back(argument.getType());
   }
   function.setType(builder.getFunctionType(function.getArgumentTypes(), types));
-  // The attributes of the results are kept as an array that must grow with
-  // them.
+  // The result attributes are an array, which must grow with the results.
   if (auto attributes = function.getAllResultAttrs()) {
     SmallVector<Attribute> grown(attributes.begin(), attributes.end());
     grown.resize(types.size(), builder.getDictionaryAttr({}));

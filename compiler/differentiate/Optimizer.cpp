@@ -18,7 +18,7 @@ Value Optimizer::read(VariableOp variable) {
                         variable.getSymName());
 }
 
-// Lies as its parameter does.
+// Sharded like its parameter.
 VariableOp Optimizer::declareMoment(VariableOp parameter, StringRef suffix) {
   VariableOp moment = declare((parameter.getSymName() + suffix).str(),
                               parameter.getTensorType(), Role::moment);

@@ -12,7 +12,7 @@ namespace kiln {
 /// first steps.
 class Optimizer {
 public:
-  /// `declare` makes a variable that starts at zero.
+  /// Declares a variable that is initialised to zero.
   using Declare = llvm::function_ref<VariableOp(llvm::StringRef name,
                                                 mlir::RankedTensorType, Role)>;
 

@@ -23,8 +23,7 @@ Attribute Recomputation::layerOf(Operation *op) const {
   return isForward.contains(op) ? op->getAttr(kLayerAttribute) : Attribute();
 }
 
-// What is read outside its layer is kept for that reader. A number that is
-// widened where it is read is no tensor of its own.
+// Values read outside their layer are kept for that reader.
 bool Recomputation::isMadeAgain(Value value) const {
   Operation *maker = value.getDefiningOp();
   Attribute layer = maker ? layerOf(maker) : Attribute();
@@ -36,13 +35,15 @@ bool Recomputation::isMadeAgain(Value value) const {
   });
 }
 
+// A conversion to a wider type is fused into its readers: the narrow operand is
+// the tensor that is kept.
 static bool isWidening(Operation *op) {
   return op && isElementwise(op) && op->getNumOperands() == 1 &&
          tensorType(op->getOperand(0)).getElementTypeBitWidth() <
              tensorType(op->getResult(0)).getElementTypeBitWidth();
 }
 
-// Parameters, and what is made of them alone, are there in any case.
+// Parameters, and values computed from them alone, are kept in any case.
 Value Recomputation::enter(Value value, Attribute layer, const Reader &reader) {
   if (tensorType(value).hasStaticShape())
     return value;

@@ -6,27 +6,27 @@
 
 namespace kiln {
 
-/// Lets the backward pass of a layer read clones of the layer's ops instead of
-/// what they made. A clone starts from values that are kept anyway and waits
-/// for a gradient (`kiln.defer`), so that no later pass can merge it with
-/// the original. What leaves a layer is kept.
+/// Rematerialises activations: the backward pass of a layer reads clones of the
+/// layer's ops. A clone starts from values that are kept anyway and waits for a
+/// gradient (`kiln.defer`), so that no later pass can merge it with the
+/// original. Values that leave a layer are kept.
 class Recomputation {
 public:
-  /// Takes the forward ops before there are others; `what` is none, attention
-  /// or full.
+  /// Takes the forward ops before any gradient op exists; `what` is none,
+  /// attention or full.
   Recomputation(llvm::ArrayRef<mlir::Operation *> forward,
                 llvm::StringRef what);
 
-  /// The ops before `end` that were not there at the last call are a gradient
-  /// rule, given `gradient`.
+  /// The ops before `end` that are new since the last call belong to a gradient
+  /// rule that was given `gradient`.
   void follow(mlir::Operation *end, mlir::Value gradient);
 
-  /// Makes clones where they are first read, and takes the marks of layers
-  /// away. Fails if an op cannot be computed twice.
+  /// Inserts clones where they are first read, and removes the layer marks.
+  /// Fails if an op cannot be computed twice.
   mlir::LogicalResult run();
 
 private:
-  /// Of a gradient rule.
+  /// An op of a gradient rule.
   struct Reader {
     mlir::Operation *op;
     mlir::Value gradient;

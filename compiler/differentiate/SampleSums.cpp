@@ -8,7 +8,7 @@ namespace kiln {
 
 namespace {
 
-/// What a value has to do with the batch.
+/// Dependence of a value on the batch.
 enum class Kind { fixed, ofSamples, summed };
 
 class SampleSums {
@@ -27,7 +27,7 @@ private:
 
 } // namespace
 
-// Sums may be added to each other, and multiplied by what is the same for all.
+// Sums may be added to each other, and scaled by values independent of samples.
 bool SampleSums::isLinearInSums(Operation &op) const {
   auto linear = dyn_cast<Linear>(op);
   return linear &&
@@ -48,8 +48,8 @@ LogicalResult SampleSums::visit(Operation &op) {
        readsSamples = has(op.getOperands(), Kind::ofSamples);
   if (readsSums && !isLinearInSums(op))
     return op.emitOpError(
-        "reads a sum over the batch, and does more than to add such sums or to "
-        "scale them; losses would depend on micro-batches and replicas");
+        "uses a batch sum non-linearly; losses may only add or scale such "
+        "sums, or they would depend on micro-batches and replicas");
   for (Value result : op.getResults()) {
     if (get(result) == Kind::ofSamples || !(readsSums || readsSamples))
       continue;

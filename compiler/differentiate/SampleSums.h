@@ -6,9 +6,9 @@
 
 namespace kiln {
 
-/// Whether what a loss function returns are sums over the samples of the batch:
-/// then they can be taken over micro-batches and replicas, and only then. Says
-/// at which op they are not.
+/// Checks that the results of a loss function are sums over the samples of the
+/// batch. Only such sums can be split over micro-batches and replicas. Reports
+/// the first op that breaks this.
 mlir::LogicalResult verifySampleSums(mlir::func::FuncOp function);
 
 } // namespace kiln

@@ -11,7 +11,7 @@ namespace kiln {
 
 /// The model that a config names, as a function on a symbolic batch: built by
 /// its family in models/, or read from a file of kiln text. Empty after an
-/// error, which is on the context's diagnostics.
+/// error, which is reported to the context's diagnostics.
 mlir::OwningOpRef<mlir::ModuleOp> importModel(const Config &config,
                                               mlir::MLIRContext &context);
 

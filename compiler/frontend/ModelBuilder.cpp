@@ -60,7 +60,7 @@ Value ModelBuilder::integers(StringRef name, ArrayRef<int64_t> sampleShape) {
       builder.getNamedAttr(kInputAttribute, builder.getStringAttr(name)));
 }
 
-// The function that is written first declares the variable.
+// The first function that names the variable declares it.
 void ModelBuilder::declare(StringRef name, RankedTensorType type, Role role,
                            Start start, Split split) {
   if (module.lookupSymbol(name))
@@ -184,7 +184,7 @@ Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
       builder.getI64IntegerAttr(group), builder.getF64FloatAttr(kEpsilon));
   declare(meanName, vector, Role::statistic, {});
   declare(varianceName, vector, Role::statistic, {InitKind::ones});
-  // Running variances are unbiased, those that normalise are not.
+  // Running variances are unbiased; the variances that normalise are not.
   double count = double(group);
   for (int64_t size : type.getShape().drop_front().drop_back())
     count *= double(size);
@@ -258,7 +258,7 @@ Value ModelBuilder::attention(StringRef name, Value packed, int64_t heads,
   return c.reshape(result, {batch, sequence, hidden});
 }
 
-// Probabilities that drop out must exist, so there is no joint form.
+// Dropout needs the probabilities materialised, so kiln.attention does not fit.
 Value ModelBuilder::attendInParts(StringRef name, Value split, bool isCausal,
                                   Value lengths, double scale,
                                   double dropoutRate) {
@@ -292,8 +292,8 @@ Value ModelBuilder::maxPool(Value x, int64_t window, int64_t stride,
                            ArrayRef<int64_t>{padding, padding});
 }
 
-// A product with rows of zeros and a one: few rows are taken, and its gradient
-// is one too.
+// A product with one-hot rows: few rows are taken, and its gradient is a
+// product too.
 Value ModelBuilder::takeRows(Value x, Value positions) {
   ArrayRef<int64_t> rows = tensorType(positions).getShape();
   int64_t sequence = tensorType(x).getDimSize(1);

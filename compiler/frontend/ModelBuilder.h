@@ -12,21 +12,21 @@
 
 namespace kiln {
 
-/// How a parameter starts.
+/// Initialiser of a parameter.
 struct Start {
   InitKind kind = InitKind::zeros;
   double a = 0, b = 0;
 };
 
-/// Along which dimension a parameter is cut over the mesh axis `tensor`, see
-/// CutAttr; with none it is not.
+/// Dimension along which a parameter is sharded over the mesh axis `tensor`,
+/// see CutAttr; without one it is replicated.
 struct Split {
   std::optional<int64_t> dimension;
   int64_t blocks = 1, unit = 1;
 };
 
-/// Which side of a linear layer or a convolution is cut over `tensor`: the
-/// columns make parts of the outputs, the rows after them sum over the parts.
+/// Tensor parallelism of a linear layer or a convolution: a column-parallel one
+/// gives shards of the outputs, a row-parallel one after it partial sums.
 struct Parallel {
   enum class Side { None, Columns, Rows } side = Side::None;
   int64_t blocks = 1, unit = 1;
@@ -41,23 +41,22 @@ struct Parallel {
       return {};
     return {side == Side::Columns ? out : in, blocks, unit};
   }
-  /// For what there is one of per output.
+  /// For a vector with one element per output.
   Split vector() const {
     return side == Side::Columns ? Split{0, blocks, unit} : Split{};
   }
 };
 
-/// How the weight matrix of a linear layer lies in public checkpoints.
+/// Layout of the weight matrix of a linear layer in public checkpoints.
 enum class LinearLayout { InOut, OutIn };
 
-/// What a model is written for: its loss, or figures on data held out, where
-/// nothing drops out and norms use running statistics.
+/// Training builds the loss. Evaluation builds metrics on held-out data,
+/// without dropout and with running statistics in norms.
 enum class Purpose { Training, Evaluation };
 
 /// Writes a model as a function on a symbolic batch, `model` for training or
-/// `evaluate`: what a file in models/ is made of. Parameters become variables
-/// when first named; naming one again gives the same value, which is how
-/// weights are tied.
+/// `evaluate`. The files in models/ use it. Parameters become variables when
+/// first named; naming one again gives the same value, which ties weights.
 class ModelBuilder {
 public:
   ModelBuilder(mlir::ModuleOp module, mlir::Type precision, Purpose purpose,
@@ -65,7 +64,7 @@ public:
 
   bool isTraining() const { return purpose == Purpose::Training; }
 
-  /// What is made while it lives belongs to one layer.
+  /// Ops built during its lifetime belong to one layer.
   class LayerScope {
   public:
     LayerScope(ModelBuilder &model, int64_t number) : model(model) {
@@ -84,15 +83,16 @@ public:
   mlir::Value integers(llvm::StringRef name,
                        llvm::ArrayRef<int64_t> sampleShape);
 
-  /// Matrices decay, vectors (biases, scales of norms) do not.
+  /// Weight decay applies to matrices, not to vectors (biases, scales of
+  /// norms).
   mlir::Value parameter(llvm::StringRef name, llvm::ArrayRef<int64_t> shape,
                         Start start, Split split = {});
 
-  /// `name.weight` and, if wanted, `name.bias`.
+  /// Uses `name.weight` and, if `bias` is given, `name.bias`.
   mlir::Value linear(llvm::StringRef name, mlir::Value x, int64_t out,
                      Start weight, std::optional<Start> bias,
                      LinearLayout layout, Parallel parallel = {});
-  /// The same for parameters that have other names.
+  /// The same for parameters with other names.
   mlir::Value linear(mlir::Value x, mlir::Value weight, mlir::Value bias,
                      LinearLayout layout);
   mlir::Value layerNorm(llvm::StringRef name, mlir::Value x, bool hasShift,
@@ -109,11 +109,11 @@ public:
   mlir::Value geluTanh(mlir::Value x);
   mlir::Value gelu(mlir::Value x);
   mlir::Value relu(mlir::Value x);
-  /// `name` tells the random numbers of one place in the model from those of
-  /// another.
+  /// `name` selects the random stream, so that each use in the model draws its
+  /// own numbers.
   mlir::Value dropout(llvm::StringRef name, mlir::Value x, double rate);
   /// Self-attention over packed queries, keys and values [batch, sequence, 3 *
-  /// hidden]. Positions from `lengths` (null: all are real) on are not seen.
+  /// hidden]. Positions from `lengths` on are masked (null: none are).
   mlir::Value attention(llvm::StringRef name, mlir::Value packed, int64_t heads,
                         bool isCausal, mlir::Value lengths, double dropoutRate);
   /// Square windows over [batch, height, width, channels], padded so that only
@@ -126,7 +126,7 @@ public:
   /// Rows positions[b, p] of x[b, s, d].
   mlir::Value takeRows(mlir::Value x, mlir::Value positions);
 
-  /// Adds a mean over all rows that have a label to the loss.
+  /// Adds the mean over all labelled rows to the loss.
   void addCrossEntropy(mlir::Value logits, mlir::Value labels);
   void addHeadCrossEntropy(mlir::Value x, mlir::Value weight,
                            mlir::Value labels);
@@ -139,7 +139,7 @@ public:
   Composer c;
 
 private:
-  /// Marks ops of a loss with the layer that they are written in.
+  /// Marks ops of a loss with their layer.
   struct Marks : mlir::OpBuilder::Listener {
     std::optional<int64_t> layer;
     bool isAttention = false;

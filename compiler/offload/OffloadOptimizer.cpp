@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Moves what the optimizer keeps to the host, and the update with it. Moments
-// lie in the host's memory; ops that lead from a moment to its new value run
-// there, and so do those that need nothing else that is large. What crosses is
-// then little: gradients go down, and by how much to move each parameter comes
-// back.
+// Moves the optimizer state to the host, and the update with it. Moments are in
+// host memory. Ops that lead from a moment to its new value run there, and so
+// do ops without other large operands. Little is then transferred: gradients to
+// the host, and the change of each parameter back.
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
 
@@ -59,8 +58,7 @@ struct OffloadOptimizerPass : impl::OffloadOptimizerBase<OffloadOptimizerPass> {
 
 static bool isLarge(Value value) { return tensorType(value).getRank() > 0; }
 
-// Ops that can run anywhere: what they make of scalars costs nothing to make
-// again.
+// Ops that can run anywhere: rematerialising them from scalars costs nothing.
 static bool isMovable(Operation *op) {
   return isElementwise(op) || isa<ConstantOp>(op) ||
          (isMovement(op, Movement::repeat) && !isLarge(op->getOperand(0)));
@@ -79,8 +77,8 @@ void Offloader::findNeeded() {
   }
 }
 
-// The one large value that a value is made of by ops that can run anywhere;
-// itself if there are several, null if it is made of scalars.
+// The only large value that movable ops compute a value from; the value itself
+// if there are several, null if it depends on scalars only.
 Value Offloader::findRoot(Value value) {
   Operation *op = value.getDefiningOp();
   if (!isLarge(value))
@@ -128,8 +126,8 @@ Value Offloader::toDevice(Value value, OpBuilder &builder) {
   return copy;
 }
 
-// An op that reads something of the host stays there as long as it has all the
-// rest there, too.
+// An op with an operand on the host runs there if it is needed there, or if its
+// other large operands are there, too.
 bool Offloader::runsOnHost(Operation *op) {
   if (!isMovable(op) || llvm::none_of(op->getOperands(), [&](Value operand) {
         return isOnHost(operand);

@@ -26,9 +26,9 @@ std::string printMicroBatch(int64_t microBatch) {
   return microBatch ? std::to_string(microBatch) : "none";
 }
 
-/// Speeds of replicas from those of devices or replicas: a replica is as fast
-/// as its slowest device, and its devices are neighbours. Empty where all are
-/// alike.
+/// Speeds of replicas, given those of devices or replicas: a replica is as fast
+/// as its slowest device, and its devices have consecutive ranks. Empty where
+/// all are alike.
 std::vector<double> speedsOfReplicas(const std::vector<double> &speeds,
                                      const MeshShape &mesh) {
   std::vector<double> slowest(
@@ -95,7 +95,7 @@ std::vector<PlanFault> findFaults(const Plan &plan, const Config &config) {
          {"training.global_batch", "training.micro_batch"}});
   if (batch % group != 0)
     return faults; // No plan at all: a fault of the config.
-  // Batch norm would have other statistics in a group that is cut.
+  // Batch norm would have other statistics in a group that is split.
   if (plan.microBatch < batch && plan.microBatch % group != 0)
     faults.push_back({"training.micro_batch",
                       describeBrokenGroups(plan.microBatch, group, batch),

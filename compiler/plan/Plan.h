@@ -14,11 +14,11 @@ namespace kiln {
 
 struct Config;
 
-/// Most devices that a plan can be made for.
+/// Most devices that a plan supports.
 constexpr int64_t maximumDevices = int64_t(1) << 16;
 constexpr int64_t maximumZeroStage = 3;
 
-/// Named axes over the devices; device = data * (size of tensor) + tensor.
+/// Sizes of the mesh axes; rank of a device = data * (size of tensor) + tensor.
 struct MeshShape {
   int64_t data = 1;
   int64_t tensor = 1;
@@ -27,8 +27,8 @@ struct MeshShape {
   bool operator==(const MeshShape &) const = default;
 };
 
-/// All that the search decides and that does not change the losses. A config
-/// holds requests; `resolvePlan` says which plan they become.
+/// All decisions of the search, none of which changes the losses. A config
+/// holds requests; `resolvePlan` turns them into a plan.
 struct Plan {
   MeshShape mesh;
   int64_t zero = 0; // stage
@@ -41,7 +41,7 @@ struct Plan {
   bool operator==(const Plan &) const = default;
 
   /// Samples of the global batch for each replica: in proportion to the speeds,
-  /// whole statistics groups. The plan is valid for the config.
+  /// in multiples of statistics groups. The plan must be valid for the config.
   std::vector<int64_t> shares(const Config &config) const;
 
   /// Samples of one micro-batch of a replica that has `share` samples of the
@@ -56,7 +56,7 @@ struct Plan {
 
   /// One word per decision, such as "zero=2", for coverage of pairs.
   std::vector<std::string> features() const;
-  /// The features, and what else differs from the default.
+  /// The features, and all else that differs from the default.
   std::string name() const;
   /// `key=value` for every key of the plan: a config with them has this plan.
   std::vector<std::string> overrides() const;
@@ -66,17 +66,17 @@ struct Plan {
 struct PlanFault {
   std::string_view key;
   std::string reason;
-  /// Keys that the reason follows from. Where one of them is itself wrong, the
-  /// fault is no news.
+  /// Keys that the reason follows from. If one of them is itself invalid, the
+  /// fault need not be reported.
   std::vector<std::string_view> causes;
 };
 
-/// All reasons why a config's model and batch cannot have a plan, whatever the
-/// number of its devices; empty: valid.
+/// All reasons why a config's model and batch cannot have the plan, whatever
+/// the number of its devices; empty: valid.
 std::vector<PlanFault> findFaults(const Plan &plan, const Config &config);
 
-/// The plan that the requests of a config become, and the requests that cannot
-/// be served, where it has defaults instead.
+/// The plan resolved from the requests of a config, and the requests that
+/// cannot be met, for which the plan has defaults.
 struct Resolution {
   Plan plan;
   std::vector<PlanFault> faults;

@@ -34,7 +34,7 @@ bool isRepeated(const PlanSpace &space, const Config &config,
           plan.isSequenceParallel != space.sequenceParallel.front());
 }
 
-/// Adds the plans of a mesh with micro-batches that it can have.
+/// Adds the plans of a mesh with micro-batches that are valid for it.
 void addPlans(const PlanSpace &space, const Config &config, MeshShape mesh,
               const std::vector<int64_t> &microBatches,
               std::vector<Plan> &plans) {
@@ -51,7 +51,7 @@ void addPlans(const PlanSpace &space, const Config &config, MeshShape mesh,
           }
 }
 
-/// The micro-batches of the space that a mesh can have, as they are run: 0
+/// The micro-batches of the space that are valid for a mesh, as they are run: 0
 /// where no replica accumulates.
 std::vector<int64_t> findMicroBatches(const PlanSpace &space,
                                       const Config &config, MeshShape mesh,

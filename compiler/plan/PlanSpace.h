@@ -15,8 +15,8 @@ struct RefusedPlan {
   PlanFault fault;
 };
 
-/// The plans of a config on some numbers of devices: every mesh of each number,
-/// ZeRO stage, offload, recomputation and micro-batch. Choices that make no
+/// The plans of a config on some device counts: every mesh of each count, ZeRO
+/// stage, offload, recomputation and micro-batch. Choices that make no
 /// difference are left out: a ZeRO stage without replicas, recomputed attention
 /// in a model that has none, a micro-batch of at least the greatest share,
 /// sequence parallelism without tensor parallelism.
@@ -31,7 +31,7 @@ struct PlanSpace {
 
   /// The space around a config's own plan: up to its number of devices, or 8
   /// where it has one; its micro-batch, none, and a third of the batch, so that
-  /// the last of a step can be smaller.
+  /// the last micro-batch of a step can be smaller.
   static PlanSpace around(const Config &config);
 
   /// Valid plans, in a fixed order; the reason for each mesh and micro-batch
@@ -40,8 +40,9 @@ struct PlanSpace {
                          std::vector<RefusedPlan> *refused = nullptr) const;
 };
 
-/// `count` of the plans, each the one that shows most pairs of features that
-/// none before it has shown, the first of equals; all where there are no more.
+/// `count` of the plans, chosen greedily: each covers the most pairs of
+/// features not yet covered, the first among equals. All plans if there are
+/// fewer.
 std::vector<Plan> choosePlans(std::vector<Plan> plans, size_t count);
 
 /// All divisors of a positive number, in order.

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Makes a model compute on bf16: what ops make for each sample, and the
-// matrices that they multiply it with, are rounded to bf16 where they are made.
-// Sums inside an op, statistics of norms, losses, gradients of parameters and
-// the parameters themselves stay f32. Differentiation rounds gradients of
-// activations at the same places, because that is what the gradient of a
-// conversion does.
+// Makes a model compute on bf16: activations, and the matrices that they are
+// multiplied with, are rounded to bf16 where they are produced. Sums inside an
+// op, statistics of norms, losses, gradients of parameters and the parameters
+// themselves stay f32. Differentiation rounds gradients of activations at the
+// same points, because the gradient of a conversion is a conversion.
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
 
@@ -33,7 +32,7 @@ static bool isActivation(Value value) {
   return type && type.getElementType().isF32() && !type.hasStaticShape();
 }
 
-// A table that is looked up is rounded row by row, not as a whole.
+// An embedding table is rounded per looked-up row, not in full.
 static bool isMultiplied(OpOperand &use) {
   return !isMovement(use.getOwner(), Movement::lookup);
 }
@@ -42,7 +41,7 @@ static void roundValue(Value value, OpBuilder &builder) {
   Composer c(builder, value.getLoc());
   Value narrow = c.convert(value, builder.getBF16Type());
   Value rounded = c.convert(narrow, builder.getF32Type());
-  // Rounding is part of what made the value, and of its layer.
+  // Rounding belongs to the op that produced the value, and to its layer.
   if (Operation *maker = value.getDefiningOp())
     for (Operation *op : {narrow.getDefiningOp(), rounded.getDefiningOp()})
       op->setDiscardableAttrs(maker->getDiscardableAttrDictionary());

@@ -10,7 +10,7 @@
 #include "mlir/IR/SymbolTable.h"
 
 namespace kiln::exec {
-/// Where a buffer lies, and by that where the kernels run that work on it.
+/// Memory of a buffer; kernels run in the memory space of their buffers.
 enum class MemorySpace { device, host };
 
 /// Buffers of every space begin at multiples of this; backends may want more.

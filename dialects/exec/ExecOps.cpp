@@ -34,7 +34,7 @@ LogicalResult KernelOp::verify() {
   ArrayRef<int64_t> pairs = getOverlaps();
   if (pairs.size() % 2 != 0)
     return emitOpError("has ")
-           << pairs.size() << " numbers of overlapping operands; wanted pairs";
+           << pairs.size() << " indices of overlapping operands; wanted pairs";
   for (; !pairs.empty(); pairs = pairs.drop_front(2))
     if (pairs[0] < 0 || pairs[0] >= inputs || pairs[1] < 0 ||
         pairs[1] >= outputs)

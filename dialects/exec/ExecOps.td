@@ -9,12 +9,12 @@ include "mlir/IR/SymbolInterfaces.td"
 def Exec_Dialect : Dialect {
   let name = "exec";
   let cppNamespace = "::kiln::exec";
-  let summary = "Buffers, launches and copies: what the runtime runs, one to one";
+  let summary = "Buffers, launches and copies, one to one with the runtime's commands";
 }
 
 class Exec_Op<string mnemonic, list<Trait> traits = []> : Op<Exec_Dialect, mnemonic, traits>;
 
-def Exec_BufferKind : I32EnumAttr<"BufferKind", "what a buffer is for", [
+def Exec_BufferKind : I32EnumAttr<"BufferKind", "purpose of a buffer", [
     I32EnumAttrCase<"variable", 0>, I32EnumAttrCase<"input", 1>, I32EnumAttrCase<"staging", 2>,
     I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"activation", 4>, I32EnumAttrCase<"scratch", 5>,
     I32EnumAttrCase<"output", 6>, I32EnumAttrCase<"gathered", 7>]> {
@@ -22,11 +22,12 @@ def Exec_BufferKind : I32EnumAttr<"BufferKind", "what a buffer is for", [
 }
 
 def Exec_BufferOp : Exec_Op<"buffer", [Symbol]> {
-  let summary = "Bytes at a fixed place of the arena";
+  let summary = "Bytes at a fixed offset of the arena";
   let description = [{
-    `always_live` buffers hold their contents from run to run or between phases; the others live from
-    the first command that uses them to the last. Those of the `host` lie in its memory. The memory plan gives
-    `offset`; behind all of the device's are those of the host.
+    An `always_live` buffer keeps its contents from run to run or between
+    phases; any other is live from the first command that uses it to the last.
+    `host` buffers are in host memory. The memory plan assigns `offset`; host
+    buffers follow all device buffers.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$bytes, Exec_BufferKind:$kind,
                    UnitAttr:$always_live, UnitAttr:$host, OptionalAttr<I64Attr>:$offset);
@@ -43,14 +44,19 @@ def Exec_BufferOp : Exec_Op<"buffer", [Symbol]> {
 def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
   let summary = "Code to generate: kiln ops on tensors";
   let description = [{
-    The arguments of the block are the inputs, what its yield returns are the outputs; a launch passes their places in that
-    order, scratch last. All of them lie in one memory space, the device's or with `host` the host's, which names the
-    backend that plans the kernel and generates its code. The rest is the backend's plan: the `family` of kernels that
-    serves it, its parameters (`tuning`), the functions to call (`stages`), how many work `items` each has, and bytes of scratch.
+    The block arguments are the inputs, the yielded values the outputs. A launch
+    passes their addresses in that order, scratch last. All are in one memory
+    space: the device's, or the host's with `host`. It selects the backend that
+    plans the kernel and generates its code. The remaining attributes are the
+    backend's plan: the `family` of kernels, its parameters (`tuning`), the
+    functions to call (`stages`), the number of work `items` of each, and the
+    bytes of scratch.
 
-    Code may rely on two facts about the operands (inputs, then outputs), which are part of the kernel's identity:
-    operand i lies at a multiple of `alignments[i]` bytes in every launch and repetition, and no output shares memory
-    with another operand, except that output `overlaps[2j + 1]` may lie exactly over input `overlaps[2j]`.
+    Code may rely on two facts about the operands (inputs, then outputs), which
+    are part of the kernel's identity. Operand i is aligned to `alignments[i]`
+    bytes in every launch and repetition. No output shares memory with another
+    operand, except that output `overlaps[2j + 1]` may occupy exactly the memory
+    of input `overlaps[2j]`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, UnitAttr:$host, I64Attr:$scratch_bytes,
                    DenseI64ArrayAttr:$alignments, DenseI64ArrayAttr:$overlaps,
@@ -67,7 +73,7 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
 }
 
 def Exec_ProgramOp : Exec_Op<"program", [Symbol, SingleBlock, NoTerminator]> {
-  let summary = "What the runtime runs for one entry";
+  let summary = "Program of one entry point";
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$batch, ArrayAttr:$inputs, ArrayAttr:$outputs);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name `batch` $batch `inputs` $inputs `outputs` $outputs $body attr-dict";
@@ -80,7 +86,7 @@ def Exec_PhaseOp : Exec_Op<"phase", [SingleBlock, NoTerminator]> {
   let assemblyFormat = "$name `repeat` $repeat $body attr-dict";
 }
 
-/// Commands name buffers; place i of repetition n lies offsets[i] + n * strides[i] bytes into buffers[i].
+/// Commands name buffers; operand i of repetition n starts offsets[i] + n * strides[i] bytes into buffers[i].
 class Exec_Command<string mnemonic> : Exec_Op<mnemonic> {
   dag places = (ins ArrayAttr:$buffers, DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$strides);
 }
@@ -98,21 +104,21 @@ def Exec_CopyOp : Exec_Command<"copy"> {
   let assemblyFormat = "$buffers $offsets $strides `bytes` $bytes attr-dict";
 }
 
-def Exec_CollectiveKind : I32EnumAttr<"CollectiveKind", "what devices do together", [
+def Exec_CollectiveKind : I32EnumAttr<"CollectiveKind", "kind of collective", [
     I32EnumAttrCase<"all_reduce", 0>, I32EnumAttrCase<"all_gather", 1>, I32EnumAttrCase<"reduce_scatter", 2>]> {
   let cppNamespace = "::kiln::exec";
 }
 
-/// Pieces are pairs of places, source and target; the whole tensor of piece i is [outers[i], sizes[i], inners[i]]
-/// elements, cut along its middle dimension.
+/// A piece is a source and a target; the full tensor of piece i is [outers[i], sizes[i], inners[i]] elements,
+/// sharded along its middle dimension.
 defvar Exec_Pieces = (ins TypeAttr:$element, StrArrayAttr:$axes, DenseI64ArrayAttr:$outers,
                       DenseI64ArrayAttr:$sizes, DenseI64ArrayAttr:$inners);
 
 def Exec_CollectiveOp : Exec_Command<"collective"> {
   let summary = "Starts a collective over the devices that differ only along the axes";
   let description = [{
-    It runs beside the commands that follow, until `exec.wait` with the same ticket. `bytes` is what all members receive
-    together.
+    It is in flight beside the commands that follow, until `exec.wait` with the
+    same ticket. `bytes` is the total that all members receive.
   }];
   let arguments = !con((ins Exec_CollectiveKind:$kind, UnitAttr:$is_max), Exec_Pieces, places,
                        (ins I64Attr:$ticket, I64Attr:$bytes));
@@ -123,13 +129,13 @@ def Exec_CollectiveOp : Exec_Command<"collective"> {
 }
 
 def Exec_WaitOp : Exec_Op<"wait"> {
-  let summary = "Waits for a collective: then its targets can be read and its sources written";
+  let summary = "Waits for a collective; afterwards its targets may be read and its sources overwritten";
   let arguments = (ins I64Attr:$ticket, ArrayAttr:$buffers);
   let assemblyFormat = "$ticket $buffers attr-dict";
 }
 
 def Exec_SliceOp : Exec_Command<"slice"> {
-  let summary = "Copies the device's own part of a whole tensor; padding is zero";
+  let summary = "Copies the local shard out of a full tensor; padding is zero";
   let arguments = !con(Exec_Pieces, places);
   let assemblyFormat = [{
     $element `over` $axes $buffers $offsets $strides `outers` $outers `sizes` $sizes `inners` $inners attr-dict

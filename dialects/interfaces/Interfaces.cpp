@@ -102,8 +102,8 @@ int64_t getStreamedBytes(Operation *op) {
   return bytes;
 }
 
-// A contraction is a matrix product over the loops that both operands and the
-// result have; m loops are of the left operand, n loops of the right.
+// A contraction is a matrix product. Loops of both operands and the result are
+// batch loops; m loops are of the left operand, n loops of the right.
 static MatrixWork getProduct(Structured op, ArrayRef<int64_t> sizes) {
   SmallVector<AffineMap> maps = op.getLoopMaps();
   Type element = getElementTypeOrSelf(op->getOperand(0).getType());
@@ -130,8 +130,8 @@ static Work getStructuredWork(Structured op) {
   return work;
 }
 
-// The work of the simpler ops that define it, which are made in a block of
-// their own and thrown away. Fused, they stream what the op does.
+// Sums the work of the decomposition, which is built in a block of its own and
+// discarded. The bytes are the op's: fused, the simpler ops stream no others.
 static Work getCompositeWork(Operation *op) {
   Work work;
   Region region;
@@ -160,7 +160,7 @@ Work getDerivedWork(Operation *op) {
   auto isStatic = [](Type type) {
     return cast<RankedTensorType>(type).hasStaticShape();
   };
-  // The product of sizes would be that of markers.
+  // Dynamic sizes are marker values; their product would be meaningless.
   if (!llvm::all_of(op->getOperandTypes(), isStatic) ||
       !llvm::all_of(op->getResultTypes(), isStatic))
     llvm::report_fatal_error(

@@ -21,27 +21,26 @@ enum class Movement {
   transfer, ///< Between the memory of the device and of the host.
 };
 
-/// Operands that belong together, by their numbers.
+/// Groups of operand indices.
 using OperandGroups = llvm::SmallVector<llvm::SmallVector<unsigned, 2>, 2>;
 
-/// Where a part lies in the whole, along the dimensions that an op has letters
-/// for. What it returns is made where the op is told.
+/// Global indices of a local shard along the dimensions that an op has letters
+/// for. Returned values are built at the insertion point of `Placed::place`.
 class PartPlace {
 public:
   virtual ~PartPlace() = default;
   virtual bool isCut(char letter) = 0;
-  /// Of the whole.
+  /// Size in the full tensor.
   virtual int64_t getSize(char letter) = 0;
-  /// The number, in the whole, of the first element of a part that lies
-  /// together: a scalar.
+  /// Global index of the first element of a contiguous shard: a scalar.
   virtual mlir::Value getFirst(char letter) = 0;
-  /// The numbers of all elements of the part.
+  /// Global indices of all elements of the shard.
   virtual mlir::Value getNumbers(char letter) = 0;
 };
 
 /// Sums of products as a matrix product C[m,n] = sum over k of A[m,k] B[k,n],
-/// repeated over a batch. Of each C, `computed` elements are wanted: fewer than
-/// m n where causal attention leaves out what no position sees.
+/// repeated over a batch. Of each C, `computed` elements are needed: fewer than
+/// m n where causal attention skips masked scores.
 struct MatrixWork {
   int64_t batch, m, n, k, computed;
   mlir::Type elementType;
@@ -54,7 +53,7 @@ struct MatrixWork {
   int64_t getFlops() const { return 2 * batch * computed * k; }
 };
 
-/// What an op costs, by closed formulas over static shapes.
+/// Cost of an op, by closed formulas over static shapes.
 struct Work {
   llvm::SmallVector<MatrixWork, 2> products;
   int64_t pointwise = 0; ///< Scalar operations that are not part of a product.
@@ -71,11 +70,11 @@ struct Work {
 /// Bytes of all operands and results.
 int64_t getStreamedBytes(mlir::Operation *op);
 
-// What the interfaces derive from an op's loop maps.
+// Derived from an op's loop maps by the interfaces.
 llvm::SmallVector<mlir::AffineMap> getIdentityLoopMaps(mlir::Operation *op);
 mlir::LogicalResult verifyStructured(mlir::Operation *op);
 /// From its loop maps if the op is Structured, from its definition if it is
-/// Composite; any other moves bytes.
+/// Composite; any other op only moves bytes.
 Work getDerivedWork(mlir::Operation *op);
 
 } // namespace kiln
@@ -84,14 +83,14 @@ Work getDerivedWork(mlir::Operation *op);
 
 namespace kiln {
 
-/// Bytes of a tensor with static shape; a truth value takes one.
+/// Bytes of a tensor with static shape; an i1 takes one.
 int64_t getByteSize(mlir::Type type);
 
 /// Sizes of the loop dimensions of `op`, kDynamic where the batch is symbolic.
 llvm::SmallVector<int64_t> getLoopSizes(Structured op);
 
-/// Whether it makes each element of the elements of its operands at the same
-/// place.
+/// Whether each element of the result depends only on the operands' elements at
+/// the same position.
 bool isElementwise(mlir::Operation *op);
 
 /// Whether it computes nothing and moves elements in this way.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The questions a pass may ask an op. An op answers once; every pass asks.
+// Facts that passes may ask of an op. An op states each once.
 #ifndef KILN_DIALECTS_INTERFACES_TD
 #define KILN_DIALECTS_INTERFACES_TD
 
@@ -49,29 +49,30 @@ def Differentiable : OpInterface<"Differentiable"> {
 def Costed : OpInterface<"Costed"> {
   let cppNamespace = "::kiln";
   let description = [{
-    What an op costs, by closed formulas over static shapes: matrix products with their sizes, which a cost model needs
-    to know how efficient they are, every other scalar operation, one each, and the bytes that it streams.
+    Cost of an op, by closed formulas over static shapes: its matrix products
+    with their sizes, from which a cost model derives their efficiency, the
+    count of all other scalar operations, and the bytes streamed.
   }];
   let methods = [
     InterfaceMethod<"All shapes must be static.",
       "::kiln::Work", "getWork", (ins), "", [{ return ::kiln::getDerivedWork($_op); }]>,
   ];
   let extraSharedClassDeclaration = [{
-    /// Multiplications and additions of matrix products: the figure that people compare with a machine's peak.
+    /// Multiplications and additions of matrix products: the figure to compare with a machine's peak.
     int64_t getFlops() { return $_op.getWork().getFlops(); }
   }];
 }
 
 def Composite : OpInterface<"Composite"> {
   let cppNamespace = "::kiln";
-  let description = "An op that is defined by simpler ops; the definition is what the reference runs.";
+  let description = "An op that is defined by simpler ops; the reference runs the definition.";
   let methods = [
     InterfaceMethod<"Values equal to the results, made of simpler ops.",
       "llvm::SmallVector<mlir::Value>", "decompose", (ins "mlir::OpBuilder &":$builder)>,
     InterfaceMethod<
-      "The same for devices that have parts of the operands, of these types. May be ops of this kind on chunks, one "
-      "after the other, where what lies between should not all exist at once. Nothing if the op cannot be taken apart "
-      "while the batch has no size.",
+      "Decomposition on local shards of the operands, of these types. May give ops of the same kind on consecutive "
+      "chunks, so that the intermediates do not all exist at once. Empty if the op cannot be decomposed while the "
+      "batch has no size.",
       "llvm::SmallVector<mlir::Value>", "decomposeForParts",
       (ins "mlir::OpBuilder &":$builder, "llvm::ArrayRef<mlir::RankedTensorType>":$parts), "",
       [{ return $_op.decompose(builder); }]>,
@@ -81,9 +82,11 @@ def Composite : OpInterface<"Composite"> {
 def Factored : OpInterface<"Factored"> {
   let cppNamespace = "::kiln";
   let description = [{
-    How the dimensions of an op that is not Structured belong together, as an equation with one list of letters for
-    every operand and every result, such as "bHWi,oiPQ->bYXo". Dimensions with the same letter may be cut alike and the op
-    applied to the parts; one that a result does not have is then summed over the parts. Capitals must be whole.
+    Sharding rule of an op that is not Structured, as an equation with one list
+    of letters per operand and result, such as "bHWi,oiPQ->bYXo". Dimensions
+    with the same letter may be sharded alike and the op applied to the local
+    shards. A result without the letter is then a partial sum. Dimensions with
+    a capital letter must not be sharded.
   }];
   let methods = [
     InterfaceMethod<"The equation.", "std::string", "getFactors">,
@@ -93,15 +96,15 @@ def Factored : OpInterface<"Factored"> {
 def Placed : OpInterface<"Placed"> {
   let cppNamespace = "::kiln";
   let description = [{
-    A Factored op for which it matters where in the whole a part lies: rows that are looked up by number, elements that
-    draw random numbers.
+    A Factored op that depends on the global index of its local elements: rows
+    looked up by id, elements that draw random numbers.
   }];
   let methods = [
     InterfaceMethod<
-      "Letters of dimensions whose place is told by the number of the first element alone: a part of them has to lie "
-      "together, and what is past the end of the whole is never touched.",
+      "Letters of dimensions for which the op takes the global index of the first local element only. Their shards "
+      "must be contiguous; the op never reads past the full tensor.",
       "llvm::StringRef", "getContiguousFactors", (ins), "", [{ return ""; }]>,
-    InterfaceMethod<"Tells the op, which works on a part already, where the part lies.",
+    InterfaceMethod<"Gives the op, already on local shards, the global indices of its elements.",
       "void", "place", (ins "mlir::OpBuilder &":$builder, "::kiln::PartPlace &":$place)>,
   ];
 }
@@ -109,12 +112,12 @@ def Placed : OpInterface<"Placed"> {
 def Linear : OpInterface<"Linear"> {
   let cppNamespace = "::kiln";
   let description = [{
-    An op that is linear in some of its operands: zeros there give zeros, and terms of a sum may be added up
-    after the op instead of before it.
+    An op that is linear in some of its operands: zeros give zeros, and partial
+    sums may be reduced after the op instead of before it.
   }];
   let methods = [
     InterfaceMethod<
-      "Groups of operands by their numbers. The op is linear in those of a group together, while the others "
+      "Groups of operand indices. The op is jointly linear in the operands of a group while all other operands "
       "are held fixed.",
       "::kiln::OperandGroups", "getLinearGroups", (ins), "", [{ return {{0}}; }]>,
   ];

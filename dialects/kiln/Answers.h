@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What the ops' answers to the questions of dialects/interfaces share. Each
-// file beside this one has all the answers of some ops.
+// Shared by the ops' implementations of dialects/interfaces. Each source file
+// beside this one implements all interfaces of some ops.
 #ifndef KILN_DIALECTS_KILN_ANSWERS_H
 #define KILN_DIALECTS_KILN_ANSWERS_H
 
@@ -21,7 +21,7 @@ inline std::string letters(mlir::Value value) {
   return indexLetters(tensorType(value).getRank());
 }
 
-/// All dimensions but the last, which is whole.
+/// All dimensions but the last, which is not sharded.
 inline std::string rowsOf(mlir::Value value) {
   return indexLetters(tensorType(value).getRank() - 1);
 }

@@ -72,9 +72,9 @@ Values AttentionOp::decompose(OpBuilder &builder) {
           c.add(greatest, c.log(sum))};
 }
 
-// `count` products per head, each over all pairs of a query and a key that it
-// sees: of a causal row s those are s + 1. For every pair also scale, subtract,
-// exponential, sum and divide.
+// `count` products per head, each over all unmasked pairs of a query and a key:
+// a causal row s has s + 1. For every pair also scale, subtract, exponential,
+// sum and divide.
 static Work getAttentionWork(Operation *op, RankedTensorType packed,
                              bool isCausal, unsigned count) {
   ArrayRef<int64_t> shape = packed.getShape();
@@ -146,7 +146,7 @@ Values AttentionGradOp::decompose(OpBuilder &builder) {
   return {c.concatenate(parts, 2)};
 }
 
-// Scores again, dV, dP, dQ and dK.
+// Rematerialised scores, dV, dP, dQ and dK.
 Work AttentionGradOp::getWork() {
   return getAttentionWork(*this, tensorType(getPacked()), getCausal(), 5);
 }

@@ -229,7 +229,8 @@ Value Composer::isLabel(Value labels, Value logits) {
   return compare(Predicate::eq, wide, classes);
 }
 
-// A row without a label has a greatest logit above minus infinity.
+// A row without a label is never correct: its greatest logit is above minus
+// infinity.
 Value Composer::countCorrect(Value logits, Value labels) {
   Value lowest = fill(-std::numeric_limits<double>::infinity(), logits);
   Value own = maxRows(select(isLabel(labels, logits), logits, lowest));

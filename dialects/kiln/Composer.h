@@ -74,15 +74,15 @@ public:
   mlir::Value defer(mlir::Value x, mlir::Value until);
   mlir::Value transfer(mlir::Value x, Memory memory);
 
-  /// Scores[b, h, s, t] of query s and key t, minus infinity where the key lies
+  /// Scores[b, h, s, t] of query s and key t, minus infinity where the key is
   /// in the future (if `isCausal`) or past the length of the sample (if
-  /// `lengths` is not null). The first key is always seen.
+  /// `lengths` is not null). The first key is never masked.
   mlir::Value maskScores(mlir::Value scores, bool isCausal,
                          mlir::Value lengths);
 
   /// Whether a column of logits[..., class] is the label of its row.
   mlir::Value isLabel(mlir::Value labels, mlir::Value logits);
-  /// Rows whose greatest logit is the label's, of those that have a label.
+  /// Number of labelled rows whose label has the greatest logit.
   mlir::Value countCorrect(mlir::Value logits, mlir::Value labels);
 
   mlir::OpBuilder &builder;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Ops whose windows slide over images. Their definitions are two maps that are
 // each other's adjoint: `gatherWindows` copies the elements of all windows, and
-// `scatterWindows` sums what windows hold back into images.
+// `scatterWindows` sums the elements of windows back into images.
 #include "dialects/kiln/Answers.h"
 #include "dialects/kiln/Windows.h"
 
@@ -33,7 +33,7 @@ static RankedTensorType inferResult(RankedTensorType image,
   return RankedTensorType::get(shape, image.getElementType());
 }
 
-// Checks the windows, and that `result` is what they make of `image`.
+// Checks the windows, and that they turn `image` into `result`.
 static LogicalResult
 verifyWindows(Operation *op, RankedTensorType image, RankedTensorType result,
               ArrayRef<int64_t> window, ArrayRef<int64_t> strides,
@@ -179,8 +179,8 @@ Values MaxPoolOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 // Definitions
 //===----------------------------------------------------------------------===//
 
-// Adds elements of `value` before and behind `x` along one dimension; negative
-// numbers take elements away.
+// Pads `x` with `value` before and behind along one dimension; negative counts
+// remove elements.
 static Value resize(Composer &c, Value x, int64_t dimension, int64_t before,
                     int64_t behind, double value) {
   int64_t first = std::max<int64_t>(0, -before);
@@ -300,8 +300,7 @@ Values MaxPoolOp::decompose(OpBuilder &builder) {
       c.max("bpyqxi->byxi", gatherWindows(c, getImage(), windows, kOutside))};
 }
 
-// An element takes the gradient if it is the greatest and, of all that are,
-// the one whose place in the window is first.
+// The gradient goes to the first of the greatest elements of a window.
 Values MaxPoolGradOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
   Windows windows =
@@ -329,8 +328,8 @@ Values MaxPoolGradOp::decompose(OpBuilder &builder) {
 // Costs
 //===----------------------------------------------------------------------===//
 
-// Every element of the filter meets every place of the result once, padding
-// included, as in the figures that others report.
+// Every element of the filter meets every position of the result once, padding
+// included, as in the figures of other frameworks.
 static Work getConvolutionWork(Operation *op, int64_t m, int64_t n, int64_t k,
                                Type elementType) {
   Work work;
@@ -340,7 +339,7 @@ static Work getConvolutionWork(Operation *op, int64_t m, int64_t n, int64_t k,
 }
 
 namespace {
-/// Of a convolution with this result and filter.
+/// Sizes of a convolution with this result and filter.
 struct Counts {
   Counts(Value result, Value filter)
       : outputs(tensorType(filter).getDimSize(0)),

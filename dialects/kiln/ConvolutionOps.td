@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Windows that slide over images. Included by KilnOps.td, which defines what is used here.
+// Convolution and pooling. Included by KilnOps.td, which defines the classes used here.
 #ifndef KILN_DIALECTS_KILN_CONVOLUTIONOPS_TD
 #define KILN_DIALECTS_KILN_CONVOLUTIONOPS_TD
 
@@ -12,15 +12,19 @@ class Kiln_WindowOp<string mnemonic, list<Trait> traits = []> : Kiln_Op<mnemonic
 
 def Kiln_ConvolutionOp : Kiln_WindowOp<"convolution", [DeclareOpInterfaceMethods<Differentiable>,
     Kiln_Linear]> {
-  let summary = "Convolution of images with a filter per output channel, as in the literature of neural networks";
+  let summary = "Two-dimensional convolution (cross-correlation) of images with a filter per output channel";
   let description = [{
-    `result[b, y, x, o]` is the sum over i, p and q of `image[b, y sh + p - ph, x sw + q - pw, i] filter[o, i, p, q]`,
-    with strides [sh, sw] and padding [ph, pw]; the image is zero outside of its bounds. Images are
-    [batch, height, width, channels]; filters have the layout of public checkpoints, [outputs, inputs, height, width]. The
-    result is as high as the number of windows that fit: (height + 2 ph - filter height) / sh + 1, rounded down.
+    `result[b, y, x, o]` is the sum over i, p and q of
+    `image[b, y sh + p - ph, x sw + q - pw, i] filter[o, i, p, q]`, with strides
+    [sh, sw] and padding [ph, pw]; the image is zero out of bounds. Images are
+    [batch, height, width, channels]. Filters have the layout of public
+    checkpoints, [outputs, inputs, height, width]. The height of the result is
+    the number of windows that fit: (height + 2 ph - filter height) / sh + 1,
+    rounded down; its width likewise.
 
-    The cost is 2 batch y x o i p q operations, that of its gradients as well: products with padding are counted, whether or
-    not a backend skips them, so that the figure can be compared with what other frameworks report.
+    The cost is 2 batch y x o i p q operations, also for each gradient. Products
+    with padding are counted even if a backend skips them, so that the figure is
+    comparable with those of other frameworks.
   }];
   let arguments = (ins Kiln_FloatTensor:$image, Kiln_FloatTensor:$filter, DenseI64ArrayAttr:$strides,
                    DenseI64ArrayAttr:$padding);
@@ -55,8 +59,10 @@ def Kiln_ConvolutionGradWeightOp : Kiln_WindowOp<"convolution_grad_weight", [Kil
 def Kiln_MaxPoolOp : Kiln_WindowOp<"max_pool", [DeclareOpInterfaceMethods<Differentiable>]> {
   let summary = "Greatest element of each window, per channel";
   let description = [{
-    Images are [batch, height, width, channels] and minus infinity outside of their bounds. Padding is at most half of the
-    window, so that every window sees an element. The gradient goes to the first of equal elements, row by row.
+    Images are [batch, height, width, channels] and minus infinity out of
+    bounds. Padding is at most half the window, so that every window contains an
+    element. Among equal elements the first in row-major order receives the
+    gradient.
   }];
   let arguments = (ins Kiln_FloatTensor:$image, DenseI64ArrayAttr:$window, DenseI64ArrayAttr:$strides,
                    DenseI64ArrayAttr:$padding);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Ops on the elements at one place.
+// Elementwise ops.
 #include "dialects/kiln/Answers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -145,7 +145,7 @@ Values DivOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   return {dx, c.negate(c.mul(dx, getResult()))};
 }
 
-// The gradient goes to the operand that was taken; to lhs where both are equal.
+// The gradient goes to the selected operand; to lhs where both are equal.
 static Values routeGradient(Composer c, Predicate predicate, Value lhs,
                             Value rhs, Value grad) {
   Value isLhs = c.compare(predicate, lhs, rhs), zero = c.fill(0, grad);
@@ -186,8 +186,8 @@ Values SelectOp::buildVjp(OpBuilder &builder, ValueRange grads) {
           c.select(getCondition(), zero, g)};
 }
 
-// Hardware that knows bf16 is rare, and calls into a library are slow: bf16 is
-// the upper half of an f32, rounded to nearest, ties to even.
+// Hardware with bf16 is rare, and library calls are slow: bf16 is the upper
+// half of an f32, rounded to nearest, ties to even.
 static Value buildNarrow(OpBuilder &builder, Location loc, Value x) {
   Type word = typeLike(x, builder.getI32Type());
   auto constant = [&](int64_t value) {
@@ -200,7 +200,7 @@ static Value buildNarrow(OpBuilder &builder, Location loc, Value x) {
   Value rounded = arith::ShRUIOp::create(
       builder, loc, arith::AddIOp::create(builder, loc, bits, bias),
       constant(16));
-  // Rounding could turn a NaN into infinity: it is made quiet instead.
+  // Rounding could turn a NaN into infinity; it becomes a quiet NaN instead.
   Value quiet = arith::OrIOp::create(builder, loc, upper, constant(0x40));
   Value isNan =
       arith::CmpFOp::create(builder, loc, arith::CmpFPredicate::UNO, x, x);

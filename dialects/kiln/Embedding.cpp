@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Rows of a table by their numbers.
+// Rows of a table by id.
 #include "dialects/kiln/Answers.h"
 
 using namespace mlir;
@@ -32,7 +32,7 @@ Values EmbeddingOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   return result;
 }
 
-// The rows of the table that a device has are told by the first one's number.
+// Letter of the rows: a shard of them is given by its first global index.
 static constexpr char kRow = 'v';
 
 template <typename Op> static void placeRows(Op op, PartPlace &place) {
@@ -58,7 +58,7 @@ ValueRange EmbeddingOp::getIndexedOperands() {
 // A shard of a table has code of its own.
 bool EmbeddingOp::isFusable() { return !getFirst(); }
 
-// A row for each id, of a table that may be far larger.
+// Reads one row per id; the table may be far larger.
 Work EmbeddingOp::getWork() {
   Work work;
   work.bytes = getByteSize(getIds().getType()) + 2 * getByteSize(getType());

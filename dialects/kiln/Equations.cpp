@@ -195,8 +195,8 @@ LogicalResult ContractOp::canonicalize(ContractOp op,
 }
 
 // z[C] = sum x[A] y[B], so dx[A] = sum g[C] y[B] and dy[B] = sum x[A] g[C]. An
-// index that only one operand has was summed alone: its gradient is repeated
-// along it.
+// index of one operand only was summed alone: the gradient is broadcast along
+// it.
 static Value contractGradient(Composer c, StringRef first, Value x,
                               StringRef second, Value y, StringRef wanted,
                               RankedTensorType type) {

@@ -27,21 +27,19 @@ inline constexpr llvm::StringLiteral kVariableAttribute = "kiln.variable";
 inline constexpr llvm::StringLiteral kInputAttribute = "kiln.input";
 inline constexpr llvm::StringLiteral kDenominatorAttribute = "kiln.denominator";
 inline constexpr llvm::StringLiteral kScaleAttribute = "kiln.scale";
-// An argument that is the value of a variable that has no gradient.
+// An argument: the value of a variable without gradient.
 inline constexpr llvm::StringLiteral kStateAttribute = "kiln.state";
-// A result that is a total over samples, whose mean a running statistic
-// follows: {variable, momentum}.
+// A result that is a total over samples. A running statistic tracks its mean:
+// {variable, momentum}.
 inline constexpr llvm::StringLiteral kRunningAttribute = "kiln.running";
-// The number of the layer that an op of a loss belongs to, and whether it is
-// part of the layer's attention: what recomputation goes by. Differentiation
-// takes the marks away.
+// Index of the layer of an op of a loss, and whether the op is part of the
+// layer's attention. Recomputation reads both; differentiation removes them.
 inline constexpr llvm::StringLiteral kLayerAttribute = "kiln.layer";
 inline constexpr llvm::StringLiteral kAttentionAttribute = "kiln.attention";
-// A function that measures a model: the names of its results.
+// On a function that evaluates a model: the names of its results.
 inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 
-// On the module of an image: samples of the global batch that its replicas
-// take.
+// On the module of an image: samples of the global batch per replica.
 inline constexpr llvm::StringLiteral kShareAttribute = "kiln.share";
 
 // On a step: the parameters whose gradients are the last of its sums.

@@ -12,10 +12,11 @@ include "dialects/interfaces/Interfaces.td"
 def Kiln_Dialect : Dialect {
   let name = "kiln";
   let cppNamespace = "::kiln";
-  let summary = "Tensors of a whole model, forward and backward; the step";
+  let summary = "Tensor programs of a model: forward, backward and the training step";
   let description = [{
-    Programs are written on whole tensors. The only dynamic size, written `?`, is the batch:
-    it is symbolic until the schedule gives a micro-batch its size.
+    Programs are written on full (unsharded) tensors. The only dynamic size,
+    written `?`, is the batch: it is symbolic until the schedule fixes the size
+    of a micro-batch.
   }];
   let useDefaultAttributePrinterParser = 1;
 }
@@ -35,7 +36,7 @@ def Kiln_IntegerTensor : RankedTensorOf<[I32, I64]>;
 def Kiln_NumberTensor : RankedTensorOf<[F32, F64, BF16, I32, I64]>;
 def Kiln_BoolTensor : RankedTensorOf<[I1]>;
 
-// For ops that are linear in others than their first operand.
+// For ops that are linear in operands other than the first.
 defvar Kiln_Linear = DeclareOpInterfaceMethods<Linear, ["getLinearGroups"]>;
 
 include "dialects/kiln/Sharding.td"
@@ -44,13 +45,13 @@ include "dialects/kiln/Sharding.td"
 // Variables, entries and the step
 //===----------------------------------------------------------------------===//
 
-def Kiln_InitKind : I32EnumAttr<"InitKind", "how a variable starts", [
+def Kiln_InitKind : I32EnumAttr<"InitKind", "initialiser of a variable", [
     I32EnumAttrCase<"zeros", 0>, I32EnumAttrCase<"ones", 1>, I32EnumAttrCase<"normal", 2>,
     I32EnumAttrCase<"uniform", 3>, I32EnumAttrCase<"constant", 4>]> {
   let cppNamespace = "::kiln";
 }
 
-def Kiln_Role : I32EnumAttr<"Role", "what a variable is for", [
+def Kiln_Role : I32EnumAttr<"Role", "role of a variable", [
     I32EnumAttrCase<"parameter", 0>, I32EnumAttrCase<"moment", 1>, I32EnumAttrCase<"state", 2>,
     I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"scratch", 4>,
     I32EnumAttrCase<"statistic", 5>, I32EnumAttrCase<"coordinate", 6>]> {
@@ -60,13 +61,20 @@ def Kiln_Role : I32EnumAttr<"Role", "what a variable is for", [
 def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
   let summary = "State that outlives a phase";
   let description = [{
-    Parameters, moments, running statistics and the step count outlive a step and are saved in checkpoints.
-    Variables of role `gradient` and `scratch` are made by the schedule: they carry values between the
-    phases of one step; one of role `coordinate` is the device's place along an axis. `normal` has mean `a` and deviation `b`, `uniform` lies in [a, b),
-    `constant` is `a`.
+    Parameters, moments, running statistics and the step count outlive a step
+    and are saved in checkpoints. The schedule creates variables of role
+    `gradient` and `scratch`, which carry values between the phases of one step.
+    A variable of role `coordinate` holds the device's coordinate along a mesh
+    axis.
 
-    `sharding` says how it is cut where there is a mesh. Once it is, `whole` is the type of the tensor that `type` is a
-    part of. With `host` it lies in the memory of the host, not of the device.
+    The initialiser `normal` has mean `a` and standard deviation `b`, `uniform`
+    is over [a, b), `constant` is `a`. Weight decay applies to variables marked
+    `decays`.
+
+    `sharding` is the variable's sharding on the mesh. Before partitioning it is
+    only preferred, and `type` is the full (unsharded) type. Afterwards `type`
+    is the type of the local shard and `whole` that of the full tensor. With
+    `host` the variable is stored in host memory instead of device memory.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttrOf<Kiln_Tensor>:$type, Kiln_Role:$role,
                    Kiln_InitKind:$init, DefaultValuedAttr<F64Attr, "0.0">:$a,
@@ -81,7 +89,7 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
   let hasVerifier = 1;
   let extraClassDeclaration = [{
     mlir::RankedTensorType getTensorType() { return mlir::cast<mlir::RankedTensorType>(getType()); }
-    /// The type of the tensor that the device has a part of.
+    /// The type of the full (unsharded) tensor.
     mlir::RankedTensorType getWholeType() {
       return getWhole() ? mlir::cast<mlir::RankedTensorType>(*getWhole()) : getTensorType();
     }
@@ -103,7 +111,7 @@ def Kiln_ReadOp : Kiln_Op<"read", [DeclareOpInterfaceMethods<SymbolUserOpInterfa
 
 def Kiln_AssignOp : Kiln_Op<"assign", [DeclareOpInterfaceMethods<SymbolUserOpInterface>,
                                        MemoryEffects<[MemWrite]>]> {
-  let summary = "Gives a variable a new value";
+  let summary = "Assigns a value to a variable";
   let arguments = (ins FlatSymbolRefAttr:$variable, Kiln_Tensor:$value);
   let assemblyFormat = "$variable `,` $value `:` type($value) attr-dict";
 }
@@ -123,11 +131,11 @@ def Kiln_YieldOp : Kiln_Op<"yield", [Pure, Terminator]> {
 def Kiln_StepOp : Kiln_Op<"step", [Symbol]> {
   let summary = "One optimizer step over a global batch";
   let description = [{
-    `prologue` sees the whole global batch and yields what every micro-batch needs to know of it: the
-    denominators of the losses. `accumulate` sees one micro-batch and the prologue's values; what
-    it yields is summed over the micro-batches. `update` sees the prologue's
-    values and the sums, and assigns variables; what it yields is read by the
-    runtime, named by `outputs`.
+    `prologue` receives the global batch and yields values that every
+    micro-batch needs: the denominators of the losses. `accumulate` receives one
+    micro-batch and the prologue's values; its results are summed over the
+    micro-batches. `update` receives the prologue's values and the sums, and
+    assigns variables; the runtime reads its results by the names in `outputs`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, StrArrayAttr:$inputs, StrArrayAttr:$outputs);
   let regions = (region SizedRegion<1>:$prologue, SizedRegion<1>:$accumulate, SizedRegion<1>:$update);
@@ -139,7 +147,7 @@ def Kiln_StepOp : Kiln_Op<"step", [Symbol]> {
 }
 
 def Kiln_ProgramOp : Kiln_Op<"program", [Symbol, SingleBlock, NoTerminator]> {
-  let summary = "What the runtime runs for one entry: phases in order";
+  let summary = "Program of one entry point: phases in order";
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$batch);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name `batch` $batch $body attr-dict";
@@ -148,8 +156,9 @@ def Kiln_ProgramOp : Kiln_Op<"program", [Symbol, SingleBlock, NoTerminator]> {
 def Kiln_PhaseOp : Kiln_Op<"phase", [HasParent<"ProgramOp">]> {
   let summary = "Commands that run `repeat` times, each time on the next slice of the inputs";
   let description = [{
-    The arguments of the block are slices of the inputs named by `inputs`; the slice of repetition n
-    starts at sample `first` + n * `samples`. Phases exchange values through variables.
+    The block arguments are slices of the inputs named by `inputs`; the slice of
+    repetition n starts at sample `first` + n * `samples`. Phases exchange
+    values through variables.
   }];
   let arguments = (ins StrAttr:$name, I64Attr:$repeat, I64Attr:$first, I64Attr:$samples,
                    StrArrayAttr:$inputs);
@@ -160,7 +169,7 @@ def Kiln_PhaseOp : Kiln_Op<"phase", [HasParent<"ProgramOp">]> {
 }
 
 def Kiln_KernelOp : Kiln_Op<"kernel", [IsolatedFromAbove, SingleBlock]> {
-  let summary = "Ops that become one kernel";
+  let summary = "Ops fused into one kernel";
   let arguments = (ins Variadic<Kiln_Tensor>:$operands);
   let results = (outs Variadic<Kiln_Tensor>:$results);
   let regions = (region SizedRegion<1>:$body);
@@ -234,7 +243,7 @@ def Kiln_SelectOp : Kiln_ElementwiseOp<"select", [AllTypesMatch<["lhs", "rhs", "
 
 def Kiln_ConvertOp : Kiln_ElementwiseOp<"convert", [DeclareOpInterfaceMethods<Differentiable>,
     Kiln_Linear]> {
-  let summary = "Elements in another type; true becomes 1";
+  let summary = "Converts elements to another type; true becomes 1";
   let arguments = (ins Kiln_Tensor:$operand);
   let results = (outs Kiln_Tensor:$result);
   let assemblyFormat = "$operand `:` type($operand) `->` type($result) attr-dict";
@@ -260,7 +269,7 @@ def Kiln_ReluOp : Kiln_Op<"relu", [Pure, Costed, SameOperandsAndResultType,
 def Kiln_GeluOp : Kiln_Op<"gelu", [Pure, Costed, SameOperandsAndResultType,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
-  let summary = "Gaussian error linear unit; with `tanh` its usual approximation";
+  let summary = "Gaussian error linear unit; with `tanh`, its usual approximation";
   let arguments = (ins Kiln_FloatTensor:$operand, UnitAttr:$tanh);
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = "(`tanh` $tanh^)? $operand `:` type($operand) attr-dict";
@@ -316,28 +325,30 @@ def Kiln_ReshapeOp : Kiln_Op<"reshape", [Pure, DeclareOpInterfaceMethods<Differe
 }
 
 def Kiln_DeferOp : Kiln_Op<"defer", [Pure, AllTypesMatch<["operand", "result"]>, Rearranging]> {
-  let summary = "A value, but not before another one is known";
+  let summary = "Identity that depends on a second value";
   let extraClassDeclaration = Kiln_Moves<"view">.declaration;
   let description = [{
-    The operand itself. What is computed from it waits for `until`, and is therefore neither merged nor fused with what
-    is computed from the operand: a layer that the backward pass computes again waits for its gradient, a chunk of the
-    head for the sum of those before it.
+    Returns `operand`. Ops that read the result run after `until` is computed,
+    so they are neither merged nor fused with ops that read `operand` directly.
+    A rematerialised layer is deferred until its gradient is known, a chunk of
+    the head until the sum over earlier chunks is.
   }];
   let arguments = (ins Kiln_Tensor:$operand, Kiln_Tensor:$until);
   let results = (outs Kiln_Tensor:$result);
   let assemblyFormat = "$operand `until` $until `:` type($operand) `,` type($until) attr-dict";
 }
 
-def Kiln_Memory : I32EnumAttr<"Memory", "where a value lies", [
+def Kiln_Memory : I32EnumAttr<"Memory", "memory space of a value", [
     I32EnumAttrCase<"device", 0>, I32EnumAttrCase<"host", 1>]> {
   let cppNamespace = "::kiln";
 }
 
 def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, Costed, AllTypesMatch<["operand", "result"]>, Rearranging]> {
-  let summary = "A copy of a value in the memory of the device or of the host";
+  let summary = "Copies a value to device or host memory";
   let extraClassDeclaration = Kiln_Moves<"transfer">.declaration;
   let description = [{
-    Ops run where their operands lie, all of which lie in the same memory; what they make lies there, too.
+    All operands of an op must be in one memory space. The op runs there, and
+    its results are stored there.
   }];
   let arguments = (ins Kiln_Tensor:$operand, Kiln_Memory:$memory);
   let results = (outs Kiln_Tensor:$result);
@@ -345,7 +356,7 @@ def Kiln_TransferOp : Kiln_Op<"transfer", [Pure, Costed, AllTypesMatch<["operand
 }
 
 def Kiln_IotaOp : Kiln_Op<"iota", [Pure, Costed, DeclareOpInterfaceMethods<Factored>, RowIndexed]> {
-  let summary = "0, 1, 2, ...";
+  let summary = "The vector 0, 1, 2, ...";
   let results = (outs Kiln_IntegerTensor:$result);
   let assemblyFormat = "`:` type($result) attr-dict";
   let hasVerifier = 1;
@@ -365,7 +376,7 @@ def Kiln_SliceOp : Kiln_Op<"slice", [Pure, Costed, DeclareOpInterfaceMethods<Dif
 
 def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
     Kiln_Linear, Rearranging]> {
-  let summary = "Tensors one after the other along one dimension";
+  let summary = "Concatenates tensors along one dimension";
   let extraClassDeclaration = Kiln_Moves<"range">.declaration;
   let arguments = (ins Variadic<Kiln_Tensor>:$operands, I64Attr:$dimension);
   let results = (outs Kiln_Tensor:$result);
@@ -374,7 +385,7 @@ def Kiln_ConcatenateOp : Kiln_Op<"concatenate", [Pure, Costed, DeclareOpInterfac
 }
 
 //===----------------------------------------------------------------------===//
-// What people name
+// Layers and losses
 //===----------------------------------------------------------------------===//
 
 defvar Kiln_Rows = DeclareOpInterfaceMethods<Placed, ["getContiguousFactors"]>;
@@ -384,7 +395,10 @@ def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Cos
     DeclareOpInterfaceMethods<RowIndexed, ["getIndexedOperands", "isFusable"]>]> {
   let summary = "Row `ids[i...]` of the table, for each id";
   let extraClassDeclaration = Kiln_Moves<"lookup">.declaration;
-  let description = "With `first` the table holds the rows from there on only; an id of another row gives zeros.";
+  let description = [{
+    With `first` the table is a local shard whose first row has global index
+    `first`. Ids outside the shard give rows of zeros.
+  }];
   let arguments = (ins Kiln_FloatTensor:$table, Kiln_IntegerTensor:$ids, Optional<RankedTensorOf<[I32]>>:$first);
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = "$table `,` $ids (`first` $first^)? `:` functional-type(operands, results) attr-dict";
@@ -394,7 +408,10 @@ def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Cos
 def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Costed, ["getWork"]>, DeclareOpInterfaceMethods<Factored>, Kiln_Rows,
     Kiln_Linear]> {
   let summary = "Sums gradient rows by id into a table of zeros, in order of the ids' positions";
-  let description = "With `first` the table holds the rows from there on only; other rows are left out.";
+  let description = [{
+    With `first` the result is a local shard of the table whose first row has
+    global index `first`. Ids outside the shard are skipped.
+  }];
   let arguments = (ins Kiln_IntegerTensor:$ids, Kiln_FloatTensor:$grad, Optional<RankedTensorOf<[I32]>>:$first);
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = "$ids `,` $grad (`first` $first^)? `:` functional-type(operands, results) attr-dict";
@@ -405,7 +422,7 @@ def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, Costed, DeclareOpInterfaceMe
     DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises the last dimension to mean 0 and variance 1, then scales and shifts";
-  let description = "The mean and the reciprocal deviation of each row are results, kept for the gradient.";
+  let description = "`mean` and `rstd` (reciprocal standard deviation) of each row are kept for the gradient.";
   let arguments = (ins Kiln_FloatTensor:$operand, Kiln_FloatTensor:$scale,
                    Optional<Kiln_FloatTensor>:$shift, F64Attr:$epsilon);
   let results = (outs Kiln_FloatTensor:$result, Kiln_FloatTensor:$mean, Kiln_FloatTensor:$rstd);
@@ -419,8 +436,9 @@ def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structure
     Costed]> {
   let summary = "Uniform numbers in [0, 1) by Philox";
   let description = [{
-    Element [b, n] is a pure function of `seed`, `stream`, `samples[b]`, `elements[n]` and `step`, so it does not
-    depend on how the batch is cut. It has 24 random bits in every precision.
+    Element [b, n] is a pure function of `seed`, `stream`, `samples[b]`,
+    `elements[n]` and `step`, so it does not depend on how the batch is split.
+    It has 24 random bits in every precision.
   }];
   let arguments = (ins RankedTensorOf<[I32]>:$samples, RankedTensorOf<[I32]>:$elements, RankedTensorOf<[I32]>:$step,
                    I64Attr:$seed, I64Attr:$stream);
@@ -433,11 +451,13 @@ def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structure
 def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>, AllTypesMatch<["operand", "result"]>,
     DeclareOpInterfaceMethods<Factored>, DeclareOpInterfaceMethods<Placed>]> {
-  let summary = "Sets elements to 0 with probability `rate` and divides the others by 1 - `rate`";
+  let summary = "Sets elements to 0 with probability `rate` and divides the rest by 1 - `rate`";
   let description = [{
-    `samples` numbers the samples of the global batch, `step` the optimizer steps: with `seed` and `stream` they
-    decide which elements fall out. The gradient draws the same numbers again. `elements` numbers the elements of a
-    sample where they are a part of it; otherwise they are numbered in order.
+    `samples` holds the index of each sample in the global batch, `step` the
+    optimizer step. Together with `seed` and `stream` they determine which
+    elements are dropped, so the gradient regenerates the same mask. Where a
+    sample is sharded, `elements` holds the global index of each local element
+    within the sample; without it elements are indexed in order.
   }];
   let arguments = (ins Kiln_FloatTensor:$operand, RankedTensorOf<[I32]>:$samples, RankedTensorOf<[F64]>:$step,
                    Optional<RankedTensorOf<[I32]>>:$elements, F64Attr:$rate, I64Attr:$seed, I64Attr:$stream);
@@ -454,9 +474,11 @@ def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, Costed, DeclareOpInterfaceMe
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises each channel (the last dimension) over groups of samples, then scales and shifts";
   let description = [{
-    Statistics are taken over `group` consecutive samples and all places of each, so they do not depend on how a
-    batch is cut into multiples of a group. `mean[b, c]` and `variance[b, c]` (divided by the count)
-    are those of the group that sample b is in, kept for the gradient and for running statistics.
+    Statistics are over `group` consecutive samples and all their spatial
+    positions. They do not depend on how the batch is split, as long as every
+    part is a multiple of a group. `mean[b, c]` and `variance[b, c]` (divided by
+    the count) are the statistics of sample b's group, kept for the gradient and
+    for running statistics.
   }];
   let arguments = (ins Kiln_FloatTensor:$operand, Kiln_FloatTensor:$scale, Kiln_FloatTensor:$shift,
                    I64Attr:$group, F64Attr:$epsilon);
@@ -495,7 +517,7 @@ def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure, Costed,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Total over all rows of `-log(softmax(logits)[label])`";
-  let description = "A row whose label is not a class, such as -1, counts for nothing.";
+  let description = "Rows whose label is not a class, such as -1, are ignored.";
   let arguments = (ins Kiln_FloatTensor:$logits, Kiln_IntegerTensor:$labels);
   let results = (outs Kiln_FloatTensor:$total);
   let assemblyFormat = "$logits `,` $labels `:` functional-type(operands, results) attr-dict";
@@ -508,12 +530,15 @@ def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Diff
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Language-model head and its cross entropy, with their gradients";
   let description = [{
-    With logits = x w^T, `total` is the sum over tokens of the cross entropy of each row with its label;
-    a token whose label is not in the vocabulary, such as -1, counts for nothing. `correct` is the number of tokens
-    whose label has the greatest logit. The `gradients` of the total with
-    respect to x and w are made in the same pass over chunks, so that neither all
-    logits exist at once nor any is computed twice; the gradient rule only scales them. Where nothing reads them,
-    in evaluation, they are removed.
+    With logits = x w^T, `total` is the cross entropy of each row with its
+    label, summed over tokens. Tokens whose label is not in the vocabulary, such
+    as -1, are ignored. `correct` is the number of tokens whose label has the
+    greatest logit.
+
+    The `gradients` of the total with respect to x and w are computed in the
+    same pass over chunks, so the logits are neither all materialised at once
+    nor computed twice; the gradient rule only scales them. They are removed
+    where nothing reads them, as in evaluation.
   }];
   let arguments = (ins Kiln_FloatTensor:$x, Kiln_FloatTensor:$weight, Kiln_IntegerTensor:$labels);
   let results = (outs Kiln_FloatTensor:$total, Kiln_FloatTensor:$correct,
@@ -532,10 +557,12 @@ def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Dif
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Scaled dot-product self-attention on packed queries, keys and values";
   let description = [{
-    `packed[b, s, 0..2, h, d]` holds queries, keys and values. `result[b, s, h, d]` is softmax(q k^T scale) v per
-    head; with `causal` a position sees itself and what lies before, with `lengths` sample b sees its first
-    lengths[b] positions, and the first even if it has none. `lse[b, h, s]` is the log of the
-    sum of exponentials of each row of scores, kept for the gradient. The scores are never materialised.
+    `packed[b, s, 0..2, h, d]` holds queries, keys and values.
+    `result[b, s, h, d]` is softmax(q k^T scale) v per head. With `causal` a
+    position attends to itself and earlier positions. With `lengths` sample b
+    attends to its first lengths[b] positions, and always to position 0.
+    `lse[b, h, s]` is the log-sum-exp of each row of scores, kept for the
+    gradient. The scores are never materialised.
   }];
   let arguments = (ins Kiln_FloatTensor:$packed, Optional<Kiln_IntegerTensor>:$lengths, F64Attr:$scale,
                    UnitAttr:$causal);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Softmax and what is measured by it.
+// Softmax and the losses based on it.
 #include "dialects/kiln/Answers.h"
 
 #include "mlir/IR/PatternMatch.h"
@@ -51,7 +51,7 @@ static Value oneHot(Composer &c, Value labels, Value like) {
   return c.convert(c.isLabel(labels, like), tensorType(like).getElementType());
 }
 
-// A row without a label has no part in the loss: `hot` sums to 0 there, else 1.
+// A row without a label is ignored: `hot` sums to 0 there, else to 1.
 Values SoftmaxCrossEntropyOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
   Value x = getLogits();
@@ -132,7 +132,7 @@ Values HeadLossOp::decompose(OpBuilder &builder) {
   Value hasLabel = c.sumRows(hot);
   Value total = c.sumAll(
       c.sub(c.mul(c.log(sum), hasLabel), c.sumRows(c.mul(shifted, hot))));
-  // Training does not ask; whoever cuts the parts over devices need not know.
+  // Unused in training; the sharding pass then need not handle it.
   Value correct = getCorrect().use_empty()
                       ? c.constant(0, tensorType(x).getElementType())
                       : c.countCorrect(logits, getLabels());
@@ -144,8 +144,8 @@ Values HeadLossOp::decompose(OpBuilder &builder) {
           c.contract(rows + "v," + rows + "x->vx", dlogits, x)};
 }
 
-// In chunks of the sequence, so that not all logits of a part of the vocabulary
-// exist at once.
+// In chunks of the sequence, so that the logits of a vocabulary shard are never
+// all materialised at once.
 Values HeadLossOp::decomposeForParts(OpBuilder &builder,
                                      ArrayRef<RankedTensorType> parts) {
   constexpr int64_t kChunkElements = 1 << 20; // Logits of a sample.
@@ -171,7 +171,7 @@ Values HeadLossOp::decomposeForParts(OpBuilder &builder,
   for (int64_t first = 0; first < sequence; first += size) {
     int64_t length = std::min(size, sequence - first);
     Value x = c.slice(getX(), 1, first, length);
-    if (dw) // Or the gradients of all chunks would wait for one sum.
+    if (dw) // Otherwise the gradients of all chunks would be live at once.
       x = DeferOp::create(builder, getLoc(), x, dw);
     SmallVector<Type> gradients;
     if (hasGradients())
@@ -208,7 +208,7 @@ Work HeadLossOp::getWork() {
   return work;
 }
 
-// The op has made the gradients of its total already.
+// The op has already computed the gradients of its total.
 Values HeadLossOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   bool isOfTotal = grads[0] && llvm::none_of(grads.drop_front(), [](Value g) {

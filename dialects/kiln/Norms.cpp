@@ -108,7 +108,7 @@ LogicalResult BatchNormOp::verify() {
 }
 
 namespace {
-/// [batch, ..., channels] as [groups, places of a group, channels].
+/// [batch, ..., channels] as [groups, positions of a group, channels].
 struct Grouped {
   Grouped(Composer &c, Value x, int64_t group) : c(c) {
     ArrayRef<int64_t> shape = tensorType(x).getShape();
@@ -125,7 +125,7 @@ struct Grouped {
   Value spreadChannels(Value vector, Value like) {
     return c.broadcast("c->gpc", vector, tensorType(like));
   }
-  /// A statistic of each group as one of each sample, and back.
+  /// Expands a statistic per group to one per sample, and back.
   Value perSample(Value statistic) {
     auto type = RankedTensorType::get({groups, batch / groups, channels},
                                       tensorType(statistic).getElementType());
@@ -169,8 +169,8 @@ Values BatchNormOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   return {grad.getDoperand(), grad.getDscale(), grad.getDshift()};
 }
 
-// Statistics are over all places of the samples of a group: only channels, and
-// batches in groups, are apart.
+// Statistics are over all positions of the samples of a group: only channels,
+// and the batch in multiples of a group, may be sharded.
 static std::string imageFactors(Value images) {
   std::string places;
   for (int64_t dim = 2; dim < tensorType(images).getRank(); ++dim)
@@ -178,7 +178,7 @@ static std::string imageFactors(Value images) {
   return "b" + places + "c";
 }
 
-// Groups of samples cannot be told apart while the batch has no size.
+// The number of groups is unknown while the batch has no size.
 Values BatchNormOp::decomposeForParts(OpBuilder &, ArrayRef<RankedTensorType>) {
   return {};
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Random numbers that do not depend on how the batch is cut, and what
-// falls out by them.
+// Random numbers that do not depend on how the batch is split, and dropout.
 #include "dialects/kiln/Answers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -74,12 +73,12 @@ LogicalResult DropoutOp::verify() {
   auto samples = cast<RankedTensorType>(getSamples().getType());
   if (type.getRank() < 1 || samples.getRank() != 1 ||
       samples.getDimSize(0) != type.getDimSize(0))
-    return emitOpError("needs one number per sample of ")
+    return emitOpError("needs one index per sample of ")
            << type << ", found " << samples;
   if (getElements() &&
       cast<RankedTensorType>(getElements().getType()).getShape() !=
           type.getShape().drop_front())
-    return emitOpError("needs one number per element of a sample of ")
+    return emitOpError("needs one index per element of a sample of ")
            << type << ", found " << getElements().getType();
   double rate = getRate().convertToDouble();
   if (!(rate >= 0 && rate < 1))
@@ -87,8 +86,8 @@ LogicalResult DropoutOp::verify() {
   return success();
 }
 
-// Elements are numbered within their sample, so that neither the batch nor its
-// cuts matter.
+// Elements are indexed within their sample, so that neither the batch size nor
+// its split matters.
 Values DropoutOp::decompose(OpBuilder &builder) {
   Composer c(builder, getLoc());
   RankedTensorType type = tensorType(getOperand());
@@ -106,7 +105,7 @@ Values DropoutOp::decompose(OpBuilder &builder) {
   return {c.reshape(kept, type.getShape())};
 }
 
-// Linear in its operand: the same elements fall out of the gradient.
+// Linear in its operand: the gradient drops the same elements.
 Values DropoutOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Values result(getNumOperands());
   result[0] = DropoutOp::create(builder, getLoc(), getType(), grads[0],
@@ -121,10 +120,11 @@ std::string DropoutOp::getFactors() {
          (getElements() ? "," + all.substr(1) : "") + "->" + all;
 }
 
-// Elements of a sample have the numbers that they have in the whole.
+// Local elements keep their index in the full sample, so the mask does not
+// depend on the sharding.
 void DropoutOp::place(OpBuilder &builder, PartPlace &place) {
   if (getElements())
-    return; // They are cut like the operand.
+    return; // They are sharded like the operand.
   Composer c(builder, getLoc());
   RankedTensorType type = tensorType(getOperand());
   std::string dims = letters(getOperand());

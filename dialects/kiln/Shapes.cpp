@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Ops that change shapes, or count.
+// Ops that change shapes, and iota.
 #include "dialects/kiln/Answers.h"
 
 using namespace mlir;
@@ -78,7 +78,7 @@ LogicalResult SliceOp::verify() {
   return success();
 }
 
-// Zeros stand where nothing was taken.
+// The gradient is zero outside the slice.
 Values SliceOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   RankedTensorType from = tensorType(getOperand());

@@ -163,12 +163,12 @@ bool Sharding::usesAxesOnce() const {
   return std::adjacent_find(used.begin(), used.end()) == used.end();
 }
 
-// How many of `size` elements no part has, if each of them has room for `each`.
+// Number of `size` elements that no shard holds, with `each` elements a shard.
 static int64_t countLost(int64_t size, int64_t parts, int64_t each) {
   return std::max<int64_t>(0, size - parts * each);
 }
 
-// What the parts cover follows from the type that they really have.
+// Coverage is computed from the actual local type, not from the sharding.
 LogicalResult verifyTiling(EmitError emitError, RankedTensorType whole,
                            RankedTensorType local, const Sharding &sharding,
                            const Mesh &mesh) {
@@ -177,7 +177,7 @@ LogicalResult verifyTiling(EmitError emitError, RankedTensorType whole,
                        << " dimensions of a tensor " << whole;
   if (!sharding.usesAxesOnce())
     return emitError() << "uses one axis twice for " << whole
-                       << ": parts would be missing";
+                       << ": shards would be missing";
   bool isRun = !sharding.flat.empty();
   for (auto [position, cut] : llvm::enumerate(sharding.dims)) {
     int64_t size = whole.getDimSize(position);
@@ -195,7 +195,7 @@ LogicalResult verifyTiling(EmitError emitError, RankedTensorType whole,
                       local.getDimSize(position) / unitsAtOnce))
       return emitError() << "leaves " << lost << " units of dimension "
                          << position << " of " << whole
-                         << " to no device, with parts of type " << local;
+                         << " to no device, with shards of type " << local;
   }
   if (isRun && local.getRank() == 1)
     if (int64_t lost =
@@ -204,7 +204,7 @@ LogicalResult verifyTiling(EmitError emitError, RankedTensorType whole,
       return emitError() << "leaves " << lost << " elements of " << whole
                          << " to no device, with runs of type " << local;
   if (sharding.localType(whole, mesh) != local)
-    return emitError() << "has a part of type " << local << " of a tensor "
+    return emitError() << "has a shard of type " << local << " of a tensor "
                        << whole << "; wanted "
                        << sharding.localType(whole, mesh);
   return success();
@@ -240,7 +240,7 @@ LogicalResult VariableOp::verify() {
   auto sharding = getSharding() ? Sharding::get(*getSharding(), mesh)
                                 : std::optional<Sharding>();
   if (!sharding)
-    return emitOpError("is part of ")
+    return emitOpError("is a shard of ")
            << getWholeType() << ", but its sharding is not of this mesh";
   return verifyTiling([&] { return emitOpError(); }, getWholeType(),
                       getTensorType(), *sharding, mesh);
@@ -278,7 +278,7 @@ LogicalResult AllReduceOp::verify() {
   return success();
 }
 
-// `isPartFirst`: operands are parts and results whole.
+// `isPartFirst`: operands are local shards and results full tensors.
 template <typename Op>
 static LogicalResult verifyCuts(Op op, bool isPartFirst) {
   Axes axes;

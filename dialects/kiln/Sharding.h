@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// How tensors are cut over a mesh, as passes work with it; attributes are its
-// printed form. In a namespace of its own, because the runtime has a mesh, too.
+// Meshes and shardings as passes use them; attributes are their printed form.
+// In a namespace of its own, because the runtime has a mesh, too.
 #ifndef KILN_DIALECTS_KILN_SHARDING_H
 #define KILN_DIALECTS_KILN_SHARDING_H
 
@@ -8,15 +8,15 @@
 
 namespace kiln::shard {
 
-/// The axes that there are: the batch is cut over the first, what a sample has
-/// over the second.
+/// Names of the mesh axes: the batch is sharded over the first, the dimensions
+/// of a sample over the second.
 inline constexpr llvm::StringLiteral kDataAxis = "data";
 inline constexpr llvm::StringLiteral kTensorAxis = "tensor";
 
-/// Axes are numbered in the order of the mesh.
+/// Indices of mesh axes, in the order of the mesh.
 using Axes = llvm::SmallVector<unsigned, 2>;
 
-/// Named axes over the devices; the last varies fastest.
+/// Device mesh with named axes; the last varies fastest.
 struct Mesh {
   llvm::SmallVector<std::string> names;
   llvm::SmallVector<int64_t> sizes;
@@ -26,7 +26,7 @@ struct Mesh {
   int64_t countParts(llvm::ArrayRef<unsigned> axes) const;
   mlir::ArrayAttr toNames(llvm::ArrayRef<unsigned> axes,
                           mlir::MLIRContext *context) const;
-  /// Axes by name; none if one is not of this mesh.
+  /// Axes by name; none if the mesh lacks one.
   std::optional<Axes> findAxes(mlir::ArrayAttr names) const;
 };
 
@@ -37,7 +37,7 @@ struct Cut {
 
   bool isWhole() const { return axes.empty(); }
   bool operator==(const Cut &other) const = default;
-  /// Of a dimension of this size: the units of a block.
+  /// Units of a block, for a dimension of this size.
   int64_t countUnits(int64_t size) const { return size / blocks / unit; }
   int64_t localUnits(int64_t size, const Mesh &mesh) const {
     return llvm::divideCeil(countUnits(size), mesh.countParts(axes));
@@ -61,18 +61,18 @@ struct Sharding {
   }
   /// Null if it names axes that the mesh does not have.
   static std::optional<Sharding> get(ShardingAttr attribute, const Mesh &mesh);
-  /// How a variable is cut, once it is.
+  /// Sharding of a partitioned variable; replicated before partitioning.
   static Sharding of(VariableOp variable, const Mesh &mesh);
   ShardingAttr toAttribute(const Mesh &mesh, mlir::MLIRContext *context) const;
   bool operator==(const Sharding &other) const = default;
   bool isWhole() const { return *this == whole(dims.size()); }
-  /// Whether some device has elements that are not of the tensor.
+  /// Whether some local shard contains padding.
   bool isPadded(mlir::RankedTensorType whole, const Mesh &mesh) const;
-  /// Whether no axis does two things.
+  /// Whether no axis is used twice.
   bool usesAxesOnce() const;
 
-  /// What one device has of a tensor. The batch `?` stays: it is cut by giving
-  /// each replica its share.
+  /// Type of the local shard. The batch `?` stays: it is sharded by giving each
+  /// replica its samples.
   mlir::RankedTensorType localType(mlir::RankedTensorType whole,
                                    const Mesh &mesh) const;
   /// The same before the flat cut.
@@ -80,14 +80,14 @@ struct Sharding {
                                   const Mesh &mesh) const;
 };
 
-/// Whether the parts of all devices tile the tensor exactly, apart from
-/// padding, and `local` is the type of each. Reports what does not fit.
+/// Whether the local shards tile the full tensor exactly, apart from padding,
+/// and each has type `local`. Reports the first mismatch.
 mlir::LogicalResult
 verifyTiling(llvm::function_ref<mlir::InFlightDiagnostic()> emitError,
              mlir::RankedTensorType whole, mlir::RankedTensorType local,
              const Sharding &sharding, const Mesh &mesh);
 
-/// The module's mesh; one without axes if there is none.
+/// The module's mesh; without axes if the module has none.
 inline constexpr llvm::StringLiteral kMeshAttribute = "kiln.mesh";
 Mesh getMesh(mlir::Operation *op);
 

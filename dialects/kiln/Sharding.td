@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// How tensors are cut over a mesh of devices, and the ops that move between cuts. Included by KilnOps.td.
+// Shardings of tensors over a device mesh, and the collectives between them. Included by KilnOps.td.
 #ifndef KILN_DIALECTS_KILN_SHARDING_TD
 #define KILN_DIALECTS_KILN_SHARDING_TD
 
@@ -10,18 +10,20 @@ class Kiln_Attr<string name, string word> : AttrDef<Kiln_Dialect, name> {
 }
 
 def Kiln_MeshAttr : Kiln_Attr<"Mesh", "mesh"> {
-  let summary = "Named axes over the devices; the last axis varies fastest";
+  let summary = "Device mesh with named axes; the last axis varies fastest";
   let parameters = (ins "mlir::ArrayAttr":$axes, ArrayRefParameter<"int64_t">:$sizes);
   let assemblyFormat = "`<` $axes `,` `[` $sizes `]` `>`";
   let genVerifyDecl = 1;
 }
 
 def Kiln_CutAttr : Kiln_Attr<"Cut", "cut"> {
-  let summary = "How one dimension is cut over mesh axes, the first being the major one";
+  let summary = "Sharding of one dimension over mesh axes, major axis first";
   let description = [{
-    The dimension is `blocks` equal blocks, each of which is cut in multiples of `unit` into as many parts as the
-    axes have devices: part i of k takes units [i c, (i + 1) c) of every block, with c the number of units over k, rounded up.
-    What lies past the end is padding. No axes: not cut.
+    The dimension consists of `blocks` equal blocks, each a sequence of units of
+    `unit` elements. Every block is split into k shards, where k is the product
+    of the axis sizes: shard i holds units [i c, (i + 1) c) of every block, with
+    c the units of a block divided by k, rounded up. Units past the end are
+    padding. Without axes the dimension is not sharded.
   }];
   let parameters = (ins "mlir::ArrayAttr":$axes, DefaultValuedParameter<"int64_t", "1">:$blocks,
                     DefaultValuedParameter<"int64_t", "1">:$unit);
@@ -30,22 +32,23 @@ def Kiln_CutAttr : Kiln_Attr<"Cut", "cut"> {
 }
 
 def Kiln_ShardingAttr : Kiln_Attr<"Sharding", "sharding"> {
-  let summary = "How a tensor lies on a mesh";
+  let summary = "Sharding of a tensor over a mesh";
   let description = [{
-    One cut per dimension. With `flat` the elements of what the dimensions leave are, in order, cut again into equal runs.
-    `partial` axes hold terms of a sum: the tensor is their sum over the devices along them.
+    One cut per dimension. The axes of `flat` then split the elements of the
+    resulting shard, in row-major order, into equal contiguous runs. Along the
+    axes of `partial` devices hold partial sums: the tensor is their sum.
   }];
   let parameters = (ins "mlir::ArrayAttr":$dims, OptionalParameter<"mlir::ArrayAttr">:$flat,
                     OptionalParameter<"mlir::ArrayAttr">:$partial);
   let assemblyFormat = "`<` $dims (`flat` $flat^)? (`partial` $partial^)? `>`";
 }
 
-def Kiln_Combine : I32EnumAttr<"Combine", "how devices' terms are combined", [
+def Kiln_Combine : I32EnumAttr<"Combine", "how the devices' operands are combined", [
     I32EnumAttrCase<"sum", 0>, I32EnumAttrCase<"max", 1>]> {
   let cppNamespace = "::kiln";
 }
 
-// Others wait for a device's part in a collective, so that it is never dead.
+// A collective is never dead: other members wait for this device to join it.
 class Kiln_CollectiveOp<string mnemonic, dag more, list<string> answers = [],
                         Trait effects = MemoryEffects<[MemWrite]>>
     : Kiln_Op<mnemonic, [effects, DeclareOpInterfaceMethods<Collective, answers>]> {
@@ -54,12 +57,12 @@ class Kiln_CollectiveOp<string mnemonic, dag more, list<string> answers = [],
 }
 
 def Kiln_AllReduceOp : Kiln_CollectiveOp<"all_reduce", (ins Kiln_Combine:$combine), ["reduces", "getIdentity"]> {
-  let summary = "Sum or maximum of the operands over the devices along the axes";
+  let summary = "Sum or maximum of the operands over the devices along the mesh axes";
   let assemblyFormat = "$combine $operands `over` $axes `:` functional-type($operands, $results) attr-dict";
   let hasVerifier = 1;
 }
 
-// Operand i is cut along dimension i of `dimensions`, in `blocks` i blocks and in multiples of `units` i.
+// Operand i is sharded along dimensions[i], in blocks[i] blocks and in multiples of units[i]; see CutAttr.
 defvar Kiln_Cuts = (ins DenseI64ArrayAttr:$dimensions, DenseI64ArrayAttr:$blocks, DenseI64ArrayAttr:$units);
 
 class Kiln_CutCollectiveOp<string mnemonic, list<string> answers = [], Trait effects = MemoryEffects<[MemWrite]>>
@@ -72,13 +75,13 @@ class Kiln_CutCollectiveOp<string mnemonic, list<string> answers = [], Trait eff
 }
 
 def Kiln_AllGatherOp : Kiln_CutCollectiveOp<"all_gather"> {
-  let summary = "The whole along a dimension, from the parts of the devices along the axes";
+  let summary = "Gathers a dimension in full from the shards of the devices along the mesh axes";
 }
 def Kiln_ReduceScatterOp : Kiln_CutCollectiveOp<"reduce_scatter", ["reduces"]> {
-  let summary = "The device's own part of the sum over the devices along the axes; padding is zero";
+  let summary = "Local shard of the sum over the devices along the mesh axes; padding is zero";
 }
 def Kiln_AllSliceOp : Kiln_CutCollectiveOp<"all_slice", ["communicates"], Pure> {
-  let summary = "The device's own part of what all have; nothing is sent, padding is zero";
+  let summary = "Local shard of the sum over the devices along the mesh axes; padding is zero";
 }
 
 #endif // KILN_DIALECTS_KILN_SHARDING_TD

@@ -20,13 +20,13 @@ struct WindowAxis {
   int64_t blocks() const {
     return count - 1 + llvm::divideCeil(window, stride);
   }
-  /// What is added behind the image to fill the blocks; negative if no window
+  /// Padding added behind the image to fill the blocks; negative if no window
   /// reaches the end.
   int64_t behind() const { return blocks() * stride - padding - size; }
 };
 
-/// Windows that slide over images [batch, height, width, channels] and give
-/// one place of the result each.
+/// Windows that slide over images [batch, height, width, channels]; each gives
+/// one position of the result.
 struct Windows {
   WindowAxis rows, columns;
 

@@ -27,12 +27,12 @@ void compile(const std::string &text, const std::vector<std::string> &overrides,
 /// unless told otherwise.
 std::vector<double> run(const std::string &artifact, unsigned threads = 0);
 
-/// Both.
+/// Compiles and runs.
 std::vector<double> train(const std::string &text,
                           const std::vector<std::string> &overrides,
                           bool isReference = false);
 
-/// Relative, at every step.
+/// Compares losses relatively, at every step.
 void expectClose(const std::vector<double> &found,
                  const std::vector<double> &wanted, double tolerance,
                  const std::string &what);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Whole steps: losses do not depend on the micro-batch, the number of workers
-// or the run; the same input gives the same bytes; and a composition of ops
-// that no model uses trains through the command like any model.
+// Training steps: losses do not depend on the micro-batch, the number of
+// workers or the run; the same input gives the same bytes; and a composition of
+// ops that no model uses trains through the command like any model.
 #include "test/compiler/TrainedModel.h"
 
 #include <cstdlib>
@@ -86,7 +86,7 @@ TEST_P(Training, LossesDoNotDependOnTheMicroBatch) {
                     std::to_string(micro));
 }
 
-// One precision with the whole batch at once, the other with accumulation.
+// One precision with the full batch at once, the other with accumulation.
 TEST_P(Training, LossesAreThoseOfTheReference) {
   bool isWhole = precision().ends_with("f32");
   std::vector<std::string> overrides = {precision(),
@@ -183,7 +183,7 @@ TEST(Determinism, TwoCompilesGiveIdenticalBytes) {
   EXPECT_TRUE(bytes == readFile(folder.file("c.kiln")));
 }
 
-// What a worker computes for an item does not depend on which worker it is.
+// The result of a work item does not depend on the worker that runs it.
 TEST(Determinism, RunsAndWorkersGiveIdenticalLosses) {
   Data data;
   TemporaryFolder folder;

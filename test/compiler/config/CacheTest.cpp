@@ -181,7 +181,7 @@ TEST_F(CacheTest, ListsAndClears) {
   EXPECT_EQ(entries[0].bytes, 65u);
   EXPECT_EQ(cache.clear(), 2u);
   size_t files = std::distance(fs::directory_iterator(folder), {});
-  EXPECT_EQ(files, 1u) << "what is not ours stays";
+  EXPECT_EQ(files, 1u) << "files of others must stay";
 }
 
 TEST_F(CacheTest, FolderComesFromTheEnvironment) {
@@ -216,7 +216,7 @@ TEST_F(CacheTest, KeyDependsOnEveryInput) {
   unsetenv("KILN_RED_ZONES");
   EXPECT_NE(first, keyOf({base[0], "training.steps=2"}, false));
   EXPECT_NE(first, keyOf({base[0], "devices.threads=3"}, false));
-  // Equal requests have equal keys; auto may become another plan some day.
+  // Equal requests have equal keys; auto may resolve to another plan some day.
   EXPECT_EQ(first, keyOf({base[0], "devices.zero=auto"}, false));
   EXPECT_NE(first, keyOf({base[0], "devices.zero=0"}, false));
   writeFile(model, "two");

@@ -358,8 +358,7 @@ TEST(Config, PlansAreRead) {
   EXPECT_EQ(config->print(), printed);
 }
 
-// What is said on the command line stands for what the file says in other
-// words.
+// A key on the command line replaces the alternative key of the file.
 TEST(Config, StepsReplaceEpochs) {
   Diagnostics diagnostics;
   std::string text = gptText;
@@ -377,7 +376,7 @@ TEST(Config, StepsReplaceEpochs) {
                            diagnostics));
 }
 
-// `auto` is a request that an artifact must be able to show; so are its words.
+// An artifact must be able to show `auto` and other requests as written.
 TEST(Config, RequestsStayAsWritten) {
   Diagnostics diagnostics;
   Config config =
@@ -397,7 +396,7 @@ TEST(Config, RequestsStayAsWritten) {
        {"mesh", "zero", "offload", "recompute", "speeds", "micro_batch"})
     EXPECT_THAT(printed, HasSubstr("\n  " + std::string(key) + ": auto\n"));
   EXPECT_EQ(parseConfig(printed, "b.yaml", {}, diagnostics)->print(), printed);
-  // One that is written is no other's default.
+  // A written 0 is kept and does not print as auto.
   config =
       parseConfig(gptText, "a.yaml", {"devices.zero=0"}, diagnostics).value();
   EXPECT_EQ(config.devices.zero, 0);

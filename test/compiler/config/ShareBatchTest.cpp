@@ -83,8 +83,8 @@ TEST(ShareBatch, HoldsForAnyDraw) {
     for (int64_t i = 0; i < replicas; ++i) {
       ASSERT_EQ(shares[i] % group, 0);
       ASSERT_GE(shares[i], group);
-      // Nobody gets a whole group more than the proportion, save by the rule
-      // that nobody is idle.
+      // No replica exceeds its proportion by a full group, except by the rule
+      // that none is idle.
       double ideal = static_cast<double>(units) * speeds[i] / sum;
       ASSERT_LT(static_cast<double>(shares[i] / group),
                 std::max(ideal, 1.0) + 1 + 1e-9);

@@ -8,8 +8,8 @@
 
 // LION: error: wants optimizer 'lion'; known are adam, adamw and sgd
 
-// The prologue counts over the whole batch and keeps of the function only what the count needs: the total would
-// otherwise be computed twice.
+// The prologue counts over the global batch and keeps only the ops that the count needs: the total would otherwise be
+// computed twice.
 // CHECK-LABEL: kiln.step @train inputs ["x"] outputs ["loss", "learning_rate", "grad_norm"] prologue
 //  CHECK-NEXT: ^bb0(%[[X:.*]]: tensor<?x4xf32>):
 //  CHECK-NEXT:   %[[ABS:.*]] = kiln.abs %[[X]]

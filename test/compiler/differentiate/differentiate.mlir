@@ -44,7 +44,7 @@ func.func @unused(%x: tensor<4xf32>, %y: tensor<f32>) -> tensor<f32> attributes 
 
 // -----
 
-// Each total is weighed by one over its own count in the whole batch, which only the step knows: an argument. With
+// Each total is weighted by one over its own count in the global batch, which only the step knows: an argument. With
 // weight 1, a micro-batch would weigh as much as the batch.
 // CHECK-LABEL: func.func @denominators(
 //  CHECK-SAME:   %[[X:.*]]: tensor<f32>, %[[Y:.*]]: tensor<f32>, %[[SX:.*]]: tensor<f32> {kiln.scale}, %[[SY:.*]]: tensor<f32> {kiln.scale}

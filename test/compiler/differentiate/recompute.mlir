@@ -5,8 +5,8 @@
 // RUN: not kiln-opt %s -kiln-differentiate=recompute=some 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 // UNKNOWN: wants to recompute 'some'; known are none, attention and full
 
-// What leaves the layer (%third) is kept. The others are made again once, from the layer's input, when a
-// gradient is known, and common subexpressions do not undo it. Attention alone starts from %first, which is kept.
+// The value that leaves the layer (%third) is kept. All other values are rematerialised once, from the layer's input,
+// when a gradient is known, and CSE does not undo it. Attention alone starts from %first, which is kept.
 // FULL-LABEL: func.func @layer(
 //  FULL-SAME:   %[[X:[a-z0-9]*]]: tensor<?xf32>
 //       FULL:   kiln.exp %[[X]]
@@ -42,7 +42,7 @@ func.func @layer(%x: tensor<?xf32>) -> tensor<f32> attributes {kiln.loss} {
   return %loss : tensor<f32>
 }
 
-// Parameters, and what is made of them alone, need not wait. A number that is widened where it is read is kept narrow.
+// Parameters, and values computed from them alone, need not wait. A value widened where it is read is kept narrow.
 // FULL-LABEL: func.func @narrow(
 //  FULL-SAME:   %[[X:.*]]: tensor<?x4xf32>, %[[W:.*]]: tensor<4x4xf32>
 //       FULL:   %[[NARROW:.*]] = kiln.convert %[[X]] : tensor<?x4xf32> -> tensor<?x4xbf16>

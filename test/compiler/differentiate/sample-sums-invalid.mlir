@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s -split-input-file -verify-diagnostics -kiln-differentiate
 
-// What does not depend on the batch would count once for every micro-batch.
+// A term that does not depend on the batch would count once for every micro-batch.
 func.func @regulariser(%x: tensor<?x4xf32> {kiln.input = "x"}, %w: tensor<4xf32> {kiln.variable = @w}) -> tensor<f32> attributes {kiln.loss} {
   %y = kiln.contract "bk,k->b" %x, %w : tensor<?x4xf32>, tensor<4xf32> -> tensor<?xf32>
   %total = kiln.sum "b->" %y : tensor<?xf32> -> tensor<f32>
   %squares = kiln.contract "k,k->" %w, %w : tensor<4xf32>, tensor<4xf32> -> tensor<f32>
-  // expected-error @below {{'kiln.add' op reads a sum over the batch, and does more than to add such sums or to scale them}}
+  // expected-error @below {{'kiln.add' op uses a batch sum non-linearly; losses may only add or scale such sums}}
   %sum = kiln.add %total, %squares : tensor<f32>
   return %sum : tensor<f32>
 }
@@ -18,18 +18,18 @@ func.func @mean(%x: tensor<?xf32> {kiln.input = "x"}, %w: tensor<f32> {kiln.vari
   %total = kiln.sum "b->" %x : tensor<?xf32> -> tensor<f32>
   %scaled = kiln.mul %total, %w : tensor<f32>
   %more = kiln.add %scaled, %scaled : tensor<f32>
-  // expected-error @below {{'kiln.div' op reads a sum over the batch}}
+  // expected-error @below {{'kiln.div' op uses a batch sum non-linearly}}
   %mean = kiln.div %more, %total : tensor<f32>
   return %mean : tensor<f32>
 }
 
 // -----
 
-// A sample would see the others of its micro-batch only.
+// A sample would see only the samples of its own micro-batch.
 func.func @mixed(%x: tensor<?x4xf32> {kiln.input = "x"}, %w: tensor<4xf32> {kiln.variable = @w}) -> tensor<f32> attributes {kiln.loss} {
   %all = kiln.sum "bk->k" %x : tensor<?x4xf32> -> tensor<4xf32>
   %scaled = kiln.mul %all, %w : tensor<4xf32>
-  // expected-error @below {{'kiln.contract' op reads a sum over the batch}}
+  // expected-error @below {{'kiln.contract' op uses a batch sum non-linearly}}
   %y = kiln.contract "bk,k->b" %x, %scaled : tensor<?x4xf32>, tensor<4xf32> -> tensor<?xf32>
   %total = kiln.sum "b->" %y : tensor<?xf32> -> tensor<f32>
   return %total : tensor<f32>

@@ -41,14 +41,14 @@ TEST(PlanSpace, HasEveryMeshOnce) {
                           "data=2 tensor=3 zero=3", "data=1 tensor=6 zero=0"));
 }
 
-// Each plan is another program.
+// Each plan gives a different program.
 TEST(PlanSpace, LeavesOutWhatMakesNoDifference) {
   PlanSpace space;
   space.deviceCounts = {4};
   space.microBatches = {0, 1, 2, 8};
   space.sequenceParallel = {true, false};
-  // A mesh of 4 x 1 has shares of 2, so that only 1 accumulates; recomputed
-  // attention is nothing to a perceptron.
+  // A mesh of 4 x 1 has shares of 2, so that only 1 accumulates; a perceptron
+  // has no attention to recompute.
   auto count = [&](const std::string &text, MeshShape mesh) {
     std::vector<Plan> plans = space.list(configOf(text));
     namesOf(plans);

@@ -113,7 +113,7 @@ TEST(Plan, RequestsThatOnlyTheSearchCanServeAreNotGuessed) {
             std::string::npos);
 }
 
-// One mistake, one message: what follows from it is not told as well.
+// One mistake, one message: faults that follow from it are not reported.
 TEST(Plan, FaultsThatFollowFromOthersAreNotReported) {
   EXPECT_THAT(errorsOf(gptText, {"devices.count=20", "devices.mesh={data: 3}",
                                  "devices.speeds=[1, 2]"}),

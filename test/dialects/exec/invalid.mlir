@@ -20,7 +20,7 @@ exec.kernel @k alignments [12, 64] overlaps [] {
 
 // -----
 
-// expected-error @below {{has 1 numbers of overlapping operands; wanted pairs}}
+// expected-error @below {{has 1 indices of overlapping operands; wanted pairs}}
 exec.kernel @k alignments [64, 64] overlaps [0] {
 ^bb0(%x: tensor<4xf32>):
   %y = kiln.negate %x : tensor<4xf32>

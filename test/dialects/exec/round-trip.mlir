@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s | kiln-opt | FileCheck %s
 // RUN: kiln-opt %s -mlir-print-op-generic | kiln-opt | FileCheck %s
-// One line per op: what kiln-opt prints, kiln-opt reads. A test counts the ops, so that a new one cannot be forgotten.
+// One line per op: kiln-opt reads its own output. A test counts the ops, so that a new one cannot be forgotten.
 
 // CHECK: exec.buffer @variable.weight variable bytes 128 always_live offset 0
 exec.buffer @variable.weight variable bytes 128 always_live offset 0

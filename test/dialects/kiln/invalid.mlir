@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s -split-input-file -verify-diagnostics
-// Each error says what was found and what was wanted: whoever reads it has the text of a model in front of them, not ours.
+// Each error says what was found and what was wanted: its reader sees the text of a model, not our code.
 
 func.func @read_of_nothing() {
   // expected-error @+1 {{'kiln.read' op names 'weight', which is not a variable}}
@@ -321,7 +321,7 @@ func.func @slice_of_another_shape(%x: tensor<4x8xf32>) {
 
 // -----
 
-// Where a slice of the batch lies would depend on the micro-batch.
+// The offset of a slice of the batch would depend on the micro-batch.
 func.func @slice_of_the_batch(%x: tensor<?x8xf32>) {
   // expected-error @+1 {{'kiln.slice' op cannot cut 'tensor<2x8xf32>' out of 'tensor<?x8xf32>' along dimension 0}}
   %0 = kiln.slice %x dimension 0 offset 0 : tensor<?x8xf32> -> tensor<2x8xf32>
@@ -580,7 +580,7 @@ func.func @dropout_of_everything(%x: tensor<?x4xf32>, %samples: tensor<?xi32>, %
 // -----
 
 func.func @dropout_of_other_samples(%x: tensor<5x4xf32>, %samples: tensor<3xi32>, %step: tensor<f64>) {
-  // expected-error @+1 {{'kiln.dropout' op needs one number per sample of 'tensor<5x4xf32>', found 'tensor<3xi32>'}}
+  // expected-error @+1 {{'kiln.dropout' op needs one index per sample of 'tensor<5x4xf32>', found 'tensor<3xi32>'}}
   %y = kiln.dropout %x, %samples, %step rate 0.5 seed 0 stream 0 : (tensor<5x4xf32>, tensor<3xi32>, tensor<f64>) -> tensor<5x4xf32>
   return
 }
@@ -596,15 +596,15 @@ func.func @attention_of_other_lengths(%packed: tensor<2x4x3x2x4xf32>, %lengths: 
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
-  // expected-error @below {{leaves 2 units of dimension 0 of 'tensor<8xf32>' to no device, with parts of type 'tensor<2xf32>'}}
+  // expected-error @below {{leaves 2 units of dimension 0 of 'tensor<8xf32>' to no device, with shards of type 'tensor<2xf32>'}}
   kiln.variable @w : tensor<2xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>]>, whole = tensor<8xf32>}
 }
 
 // -----
 
-// Three heads of two elements over two devices: two are too few for one of them.
+// Three heads of two elements over two devices: a shard of one head and a half leaves a unit to no device.
 module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
-  // expected-error @below {{leaves 1 units of dimension 1 of 'tensor<4x6xf32>' to no device, with parts of type 'tensor<4x3xf32>'}}
+  // expected-error @below {{leaves 1 units of dimension 1 of 'tensor<4x6xf32>' to no device, with shards of type 'tensor<4x3xf32>'}}
   kiln.variable @w : tensor<4x3xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["data"] unit 2>]>, whole = tensor<4x6xf32>}
 }
 
@@ -618,14 +618,14 @@ module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [3]>} {
-  // expected-error @below {{has a part of type 'tensor<4xf32>' of a tensor 'tensor<8xf32>'; wanted 'tensor<3xf32>'}}
+  // expected-error @below {{has a shard of type 'tensor<4xf32>' of a tensor 'tensor<8xf32>'; wanted 'tensor<3xf32>'}}
   kiln.variable @w : tensor<4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>]>, whole = tensor<8xf32>}
 }
 
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
-  // expected-error @below {{uses one axis twice for 'tensor<8x8xf32>': parts would be missing}}
+  // expected-error @below {{uses one axis twice for 'tensor<8x8xf32>': shards would be missing}}
   kiln.variable @w : tensor<4x4xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["data"]>, #kiln.cut<["data"]>]>, whole = tensor<8x8xf32>}
 }
 

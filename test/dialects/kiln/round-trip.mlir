@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s | kiln-opt | FileCheck %s
 // RUN: kiln-opt %s -mlir-print-op-generic | kiln-opt | FileCheck %s
-// One line per op: what kiln-opt prints, kiln-opt reads, or a dump between two passes could not be run again.
+// One line per op: kiln-opt reads its own output, or a dump between two passes could not be run again.
 // A test counts the ops, so that a new one cannot be forgotten here.
 
 // CHECK: kiln.variable @weight : tensor<4x8xf32> parameter normal {a = 1.000000e+00 : f64, b = 2.000000e-02 : f64, decays}
@@ -196,7 +196,8 @@ func.func @samples(%x: tensor<?x4x8xf32>, %scale: tensor<8xf32>, %packed: tensor
 
 // CHECK-LABEL: module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [4, 2]>}
 module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [4, 2]>} {
-  // Three blocks of five units of 2 over 2 devices are three units of each block, the last of them padding on one.
+  // Three blocks of five units of 2 over 2 devices: each shard has three units of every block, the last one padding on
+  // device 1.
   // CHECK: kiln.variable @packed : tensor<8x18xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"] blocks 3 unit 2>]>, whole = tensor<8x30xf32>}
   kiln.variable @packed : tensor<8x18xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"] blocks 3 unit 2>]>, whole = tensor<8x30xf32>}
   // CHECK: kiln.variable @moment : tensor<36xf32> moment zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"] blocks 3 unit 2>] flat ["data"]>, whole = tensor<8x30xf32>}

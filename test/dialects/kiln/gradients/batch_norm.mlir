@@ -27,7 +27,7 @@ func.func @batch_norm_wide(%x: tensor<4x1x2x37xf64>, %scale: tensor<37xf64>, %sh
   %loss = kiln.sum "abcd->" %z : tensor<4x1x2x37xf64> -> tensor<f64>
   return %loss : tensor<f64>
 }
-// A residual block: what is fused with the norm, and read twice, must not change it.
+// A residual block: ops that are fused with the norm, and read twice, must not change it.
 func.func @batch_norm_residual(%x: tensor<4x2x2x5xf64>, %scale: tensor<5xf64>, %shift: tensor<5xf64>, %shortcut: tensor<4x2x2x5xf64>,
     %f: tensor<3x5x3x3xf64>, %g: tensor<3x5x1x1xf64>, %w: tensor<4x1x1x3xf64>, %v: tensor<4x1x1x3xf64>) -> tensor<f64> attributes {kiln.loss} {
   %y:3 = kiln.batch_norm %x, %scale, %shift group 4 epsilon 1.0e-5 : (tensor<4x2x2x5xf64>, tensor<5xf64>, tensor<5xf64>) -> (tensor<4x2x2x5xf64>, tensor<4x5xf64>, tensor<4x5xf64>)

@@ -27,7 +27,7 @@ func.func @concatenate_one(%x0: tensor<3x2xf64>, %w: tensor<3x2xf64>)
   %loss = kiln.sum "ab->" %z : tensor<3x2xf64> -> tensor<f64>
   return %loss : tensor<f64>
 }
-// The same value twice: its gradient is the sum of both places.
+// The same value twice: its gradient is the sum over both positions.
 func.func @concatenate_twice(%x: tensor<2x3xf64>, %w: tensor<4x3xf64>) -> tensor<f64> attributes {kiln.loss} {
   %y = kiln.concatenate %x, %x dimension 0 : (tensor<2x3xf64>, tensor<2x3xf64>) -> tensor<4x3xf64>
   %z = kiln.mul %y, %w : tensor<4x3xf64>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The gradient of the total must be scaled by what flows in, so the loss weighs it. The second shape has more tokens and a
-// wider vocabulary than one block of the kernel.
+// The gradient of the total must be scaled by the incoming gradient, so the loss weighs it. The second shape has more
+// tokens and a wider vocabulary than one block of the kernel.
 func.func @head_loss_small(%x: tensor<5x3xf64>, %weight: tensor<7x3xf64>, %labels: tensor<5xi32> {kiln.input = "labels", test.low = 0.0, test.high = 7.0},
     %w: tensor<f64>) -> tensor<f64> attributes {kiln.loss} {
   %total, %correct, %dx, %dw = kiln.head_loss %x, %weight, %labels : (tensor<5x3xf64>, tensor<7x3xf64>, tensor<5xi32>) -> (tensor<f64>, tensor<f64>, tensor<5x3xf64>, tensor<7x3xf64>)
@@ -19,7 +19,7 @@ func.func @head_loss_blocks(%x: tensor<3x7x9xf64>, %weight: tensor<37x9xf64>, %l
   %loss = kiln.mul %total, %w : tensor<f64>
   return %loss : tensor<f64>
 }
-// Labels below 0 count for nothing.
+// Labels below 0 are ignored.
 func.func @head_loss_ignored(%x: tensor<9x3xf64>, %weight: tensor<7x3xf64>, %labels: tensor<9xi32> {kiln.input = "labels", test.low = -5.0, test.high = 7.0},
     %w: tensor<f64>) -> tensor<f64> attributes {kiln.loss} {
   %total, %correct, %dx, %dw = kiln.head_loss %x, %weight, %labels : (tensor<9x3xf64>, tensor<7x3xf64>, tensor<9xi32>) -> (tensor<f64>, tensor<f64>, tensor<9x3xf64>, tensor<7x3xf64>)

@@ -17,7 +17,7 @@ func.func @cross_entropy_wide_labels(%x: tensor<4x3xf64> {test.low = -3.0, test.
   %loss = kiln.mul %total, %w : tensor<f64>
   return %loss : tensor<f64>
 }
-// Labels below 0 count for nothing.
+// Labels below 0 are ignored.
 func.func @softmax_cross_entropy_ignored(%x: tensor<9x5xf64>, %labels: tensor<9xi32> {kiln.input = "labels", test.low = -5.0, test.high = 5.0},
     %w: tensor<f64>) -> tensor<f64> attributes {kiln.loss} {
   %total = kiln.softmax_cross_entropy %x, %labels : (tensor<9x5xf64>, tensor<9xi32>) -> tensor<f64>
