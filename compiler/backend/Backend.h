@@ -7,7 +7,6 @@
 #include "compiler/backend/Tuning.h"
 #include "dialects/exec/Exec.h"
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
