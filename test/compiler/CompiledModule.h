@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Compiles modules inside a test and runs what came out with the real runtime.
+// Compiles modules inside a test and runs the artifacts with the real runtime.
 #ifndef KILN_TEST_COMPILER_COMPILEDMODULE_H
 #define KILN_TEST_COMPILER_COMPILEDMODULE_H
 
@@ -53,7 +53,8 @@ public:
                 const std::vector<double> &values);
   std::vector<double> getOutput(const std::string &program,
                                 const std::string &name);
-  /// What a function returns, in its order; the program may make it in another.
+  /// Results of a function, in its order; the program may compute them in
+  /// another.
   std::vector<std::vector<double>> getResults(const std::string &function);
   void run(const std::string &program);
 

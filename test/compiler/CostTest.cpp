@@ -70,7 +70,8 @@ Flops wantedFlops(const Config &config) {
                                              : mlpFlops(config);
 }
 
-/// What the ops of scheduled programs say, each as often as its phase runs.
+/// FLOPs that the ops of scheduled programs state, times the runs of their
+/// phase.
 int64_t walkFlops(ModuleOp module) {
   int64_t total = 0;
   module.walk([&](PhaseOp phase) {
@@ -162,7 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 // The work of a step does not depend on how it is spread over devices, if all
-// sizes divide evenly; devices with different shares count as what they do.
+// sizes divide evenly; devices with different shares count their own work.
 TEST(Cost, OfAStepOnAllDevices) {
   int64_t wanted = wantedFlops(configFromText(kGpt)).step();
   for (std::vector<std::string> plan :
@@ -175,8 +176,8 @@ TEST(Cost, OfAStepOnAllDevices) {
         << plan.back();
 }
 
-// Products with padding count, as in the figures that others report; pooling
-// multiplies nothing.
+// Products with padding count, as in published figures; pooling multiplies
+// nothing.
 TEST(Cost, OfConvolutionsAndTheirGradients) {
   CompileContext context;
   auto module = parseText(context.mlir, R"(
@@ -200,7 +201,7 @@ func.func @f(%x: tensor<5x9x8x3xf32>, %w: tensor<7x3x3x2xf32>, %g: tensor<5x5x9x
             (std::vector<int64_t>{0, 0, 0, 5 * (3 * 5) * 7 * (3 * 2)}));
 }
 
-// A batch without a size would be multiplied as the number that stands for it.
+// A symbolic batch is a negative size, which must not enter a product.
 TEST(Cost, OfASymbolicBatchIsNotKnown) {
   CompileContext context;
   auto module = parseText(context.mlir, R"(

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What recomputation changes, and what it may not: less is kept, more is
-// computed, losses stay the same to the bit.
+// Recomputation keeps less and computes more; losses stay the same to the bit.
 #include "test/compiler/TrainedModel.h"
 
 #include <gtest/gtest.h>
@@ -88,13 +87,13 @@ TEST(Recomputation, CostsOneMoreForwardPass) {
   Trained none = trainPlan(text, {"devices.recompute=none"});
   Trained attention = trainPlan(text, {"devices.recompute=attention"});
   Trained full = trainPlan(text, {"devices.recompute=full"});
-  // Position i of a causal row sees i + 1 others, in two products.
+  // Position i of a causal row sees i + 1 positions, in two products.
   int64_t attended = 2 * 2 * batch * hidden * sequence * (sequence + 1) / 2;
   int64_t linear = 2 * batch * sequence * (4 + 4) * hidden * hidden;
   EXPECT_EQ(attention.flops - none.flops, layers * attended);
   EXPECT_EQ(full.flops - none.flops, layers * (linear + attended));
   EXPECT_LT(attention.deviceBytes, none.deviceBytes);
-  // What is left of a layer is its input.
+  // Only the input of a layer is kept.
   EXPECT_LT(full.deviceBytes, attention.deviceBytes / 2);
   EXPECT_EQ(none.losses, full.losses);
 }

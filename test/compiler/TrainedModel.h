@@ -27,7 +27,7 @@ void compile(const std::string &text, const std::vector<std::string> &overrides,
 /// unless told otherwise.
 std::vector<double> run(const std::string &artifact, unsigned threads = 0);
 
-/// Both.
+/// Compiles and runs.
 std::vector<double> train(const std::string &text,
                           const std::vector<std::string> &overrides,
                           bool isReference = false);

@@ -183,7 +183,7 @@ TEST(Determinism, TwoCompilesGiveIdenticalBytes) {
   EXPECT_TRUE(bytes == readFile(folder.file("c.kiln")));
 }
 
-// What a worker computes for an item does not depend on which worker it is.
+// The result of an item does not depend on the worker that computes it.
 TEST(Determinism, RunsAndWorkersGiveIdenticalLosses) {
   Data data;
   TemporaryFolder folder;

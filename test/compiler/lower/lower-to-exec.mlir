@@ -179,7 +179,7 @@ kiln.program @operand_that_lives batch 4 {
 
 // -----
 
-// Any row of a table may be looked up by any row of the kernel: an output over the table would be read as if it were it.
+// Any row of a table may be looked up by any row of the kernel: an output over the table would be read in its place.
 // CHECK-LABEL: exec.program @table_stays
 //       CHECK:   exec.launch {{.*}} [@{{.*}}.x, @[[A:[a-z_.]*0]]]
 //       CHECK:   exec.launch {{.*}} [@[[A]], @{{.*}}.ids, @[[B:[a-z_.]*1]]]
@@ -204,7 +204,8 @@ kiln.program @table_stays batch 4 {
 
 // -----
 
-// Inputs are not overwritten: a step with several micro-batches reads other slices of them, and whoever gave them may too.
+// Inputs are not overwritten: a step with several micro-batches reads other slices of them, and the caller may read
+// them too.
 // CHECK-LABEL: exec.program @input_stays
 //       CHECK:   exec.launch {{.*}} [@input.input_stays.x, @input_stays.call.0]
 kiln.program @input_stays batch 4 {
@@ -258,8 +259,8 @@ kiln.program @alike batch 4 {
 
 // -----
 
-// What a launch costs: 2 m n k flops, and the bytes it must move at least. Of a table only the rows that are looked up
-// count, or a small batch would seem to read the whole vocabulary.
+// Cost of a launch: 2 m n k flops, and the bytes it must move at least. Of a table only the rows that are looked up
+// count, or a small batch would seem to read the entire vocabulary.
 // CHECK-LABEL: exec.program @costs
 //       CHECK:   exec.launch @contract{{.*}} {bytes = 512 : i64, flops = 512 : i64}
 //       CHECK:   exec.launch @embedding{{.*}} {bytes = 272 : i64, flops = 0 : i64}

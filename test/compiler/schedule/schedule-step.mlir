@@ -43,7 +43,7 @@
 //       REST:     kiln.assign @weight, %[[SUM]]
 //       REST:     kiln.output "loss", %[[LOSS]]
 
-// What phases exchange is lost at the end of the step: a checkpoint must not save it.
+// Values that phases exchange are lost at the end of the step: a checkpoint must not save them.
 //   REST-DAG: kiln.variable @count.0 : tensor<f32> scratch zeros
 //   REST-DAG: kiln.variable @sum.0 : tensor<f32> gradient zeros
 //   REST-DAG: kiln.variable @sum.1 : tensor<4xf32> gradient zeros
