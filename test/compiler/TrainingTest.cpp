@@ -86,7 +86,7 @@ TEST_P(Training, LossesDoNotDependOnTheMicroBatch) {
                     std::to_string(micro));
 }
 
-// One precision with the whole batch at once, the other with accumulation.
+// One precision with the full batch at once, the other with accumulation.
 TEST_P(Training, LossesAreThoseOfTheReference) {
   bool isWhole = precision().ends_with("f32");
   std::vector<std::string> overrides = {precision(),

@@ -14,8 +14,8 @@
 
 // CHECK-LABEL: kiln.program @train batch 10
 
-// The prologue sees the whole batch, whatever the micro-batch, and sets the sums to zero: without that a step would
-// go on from the last one's gradients.
+// The prologue sees the full batch, whatever the micro-batch, and sets the sums to zero: without that a step would go
+// on from the last one's gradients.
 //       REST:   kiln.phase "prologue" repeat 1 first 0 samples 10 inputs ["x"]
 //  REST-NEXT:   ^bb0(%[[X:.*]]: tensor<10x4xf32>):
 //       REST:     %[[COUNT:.*]] = kiln.sum "bn->" %[[X]]
