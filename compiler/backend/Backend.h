@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The door through which kernels of a kind of device come: what passes may ask
-// of it, and the two things it does, planning kernels and generating their
-// code.
+// Interface to the kernels of one kind of device: the facts that passes ask
+// for, and its two tasks, planning kernels and generating their code.
 #ifndef KILN_COMPILER_BACKEND_BACKEND_H
 #define KILN_COMPILER_BACKEND_BACKEND_H
 
 #include "compiler/backend/Tuning.h"
 #include "dialects/exec/Exec.h"
 
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,7 +22,7 @@ struct KernelStage {
   bool operator==(const KernelStage &) const = default;
 };
 
-/// What a kernel takes to run, known before any code exists.
+/// Tuning, stages and scratch of a kernel, known before any code exists.
 struct KernelPlan {
   std::string family;  ///< The emitter that serves it, such as `gemm`.
   TuningRecord tuning; ///< Complete: defaults are filled in.
@@ -45,13 +43,13 @@ struct TargetFacts {
   std::string features;  ///< Checked against the machine that loads the code.
 };
 
-/// A named part of an artifact.
+/// A named section of an artifact.
 struct CodeSection {
   std::string name;
   std::string bytes;
 };
 
-/// What `generate` makes of some kernels.
+/// Result of `generate`.
 struct GeneratedCode {
   std::vector<CodeSection> sections;
   /// The stages of each kernel, as its code has them.
@@ -67,9 +65,9 @@ public:
   virtual void publish(const std::string &key, const std::string &code) = 0;
 };
 
-/// One kind of processor that kernels run on. Immutable: the answers depend on
-/// what it was created for and on the arguments only, and calls may come from
-/// several threads at once.
+/// One kind of processor that kernels run on. Immutable: answers depend only on
+/// its options and the arguments, and calls may come from several threads at
+/// once.
 class Backend {
 public:
   virtual ~Backend() = default;
@@ -77,8 +75,7 @@ public:
   /// As configs and artifacts call it.
   virtual llvm::StringRef getName() const = 0;
 
-  /// Whether there is better code for the op as a whole than for its
-  /// definition.
+  /// Whether one kernel for the op is better than its decomposition.
   virtual bool hasJointForm(mlir::Operation *op) const = 0;
   virtual FusionLimits getFusionLimits() const = 0;
   /// Buffers begin at multiples of this many bytes.
@@ -105,7 +102,7 @@ public:
   virtual TargetFacts getTarget() const = 0;
 };
 
-/// What a backend is created for.
+/// Options of a backend.
 struct BackendOptions {
   int64_t workers = 1;      ///< Of a device, or of the host.
   bool isReference = false; ///< One plain kernel per op, to compare with.
@@ -143,7 +140,7 @@ private:
 /// The backends of a CPU device, for passes that run on text.
 const Backends &getDefaultBackends(bool isReference = false);
 
-/// Code of all images: what the artifact holds beside its index.
+/// Code of all images, which the artifact holds beside its index.
 struct ProgramCode {
   struct Target {
     std::string backend;

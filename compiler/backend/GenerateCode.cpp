@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Has each backend generate the code of the kernels that are its own. A
-// kernel's name is the hash of its identity, so that one of each name stands
-// for all, in whatever image.
+// Has each backend generate the code of its own kernels. A kernel's name is the
+// hash of its identity, so kernels of one name share their code, across images
+// too.
 #include "compiler/pipeline/Passes.h"
 
 #include "llvm/ADT/StringSet.h"

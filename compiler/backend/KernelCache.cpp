@@ -10,8 +10,8 @@ namespace kiln {
 
 static constexpr char sectionName[] = "code";
 
-// Of the file that this code is in. Empty if it cannot be read; then nothing is
-// cached.
+// Hash of the file that holds this code. Empty if it cannot be read; then
+// nothing is cached.
 static const std::string &hashOfCompiler() {
   static const std::string hash = [] {
     Dl_info info;

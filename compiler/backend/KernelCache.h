@@ -7,8 +7,8 @@
 
 namespace kiln {
 
-/// Compiled kernels in the folder of the artifact cache, by the hash of all
-/// that they depend on: what the backend names, and this compiler's own code.
+/// Compiled kernels in the folder of the artifact cache. The key is the hash of
+/// all that they depend on: the backend's key and this compiler's own code.
 class KernelCache : public CodeStore {
 public:
   explicit KernelCache(const std::string &folder);

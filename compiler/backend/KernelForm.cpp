@@ -143,7 +143,7 @@ static std::optional<KernelForm> findSingleForm(Operation *op, Block &body) {
   auto contraction = dyn_cast<ContractOp>(op);
   if (!contraction)
     return findJointForm(op);
-  // Code for a product finds its operands by their numbers.
+  // Code for a product finds its operands by argument index.
   bool isDirect = body.getNumArguments() == 2 &&
                   contraction.getLhs() == body.getArgument(0) &&
                   contraction.getRhs() == body.getArgument(1);

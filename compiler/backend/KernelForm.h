@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What a kernel computes, in the terms of the family of kernels that serves
+// The computation of a kernel, in terms of the family of kernels that serves
 // it. Every backend starts from here.
 #ifndef KILN_COMPILER_BACKEND_KERNELFORM_H
 #define KILN_COMPILER_BACKEND_KERNELFORM_H
@@ -22,8 +22,8 @@ struct MatrixProduct {
   mlir::Type elementType;
 };
 
-/// Self-attention over queries, keys and values that lie side by side, as the
-/// projection that makes all three leaves them.
+/// Self-attention over packed queries, keys and values, in the layout of the
+/// projection that computes all three.
 struct AttentionShape {
   int64_t batch, sequence, heads, headWidth;
   bool isCausal;          ///< Position i sees positions 0 to i.
@@ -36,7 +36,7 @@ struct AttentionShape {
 ///   loss = sum over t of logsumexp(X[t] W^T) - (X[t] W^T)[label[t]]
 /// the number of tokens whose label has the greatest logit, and the gradients
 /// of the loss with respect to X and W, for d(loss) = 1. A token whose label is
-/// not in [0, vocabulary) counts for nothing.
+/// not in [0, vocabulary) contributes nothing.
 struct HeadShape {
   int64_t tokens, width, vocabulary;
   mlir::Type elementType; ///< f32 or f64.
@@ -78,7 +78,7 @@ struct HeadForm {
 enum class ConvolutionSide { result, image, filter };
 struct ConvolutionForm {
   ConvolutionShape shape;
-  ConvolutionSide computes; ///< Of which a gradient, unless the result.
+  ConvolutionSide computes; ///< Image and filter: their gradients.
 };
 struct PoolForm {
   PoolShape shape;
@@ -89,8 +89,8 @@ using KernelForm =
     std::variant<PlainForm, RowsForm, MatrixProduct, AttentionForm, HeadForm,
                  ConvolutionForm, PoolForm>;
 
-/// The form of an op that a backend may serve as a whole instead of by its
-/// definition: attention, the head, convolution, pooling.
+/// The form of an op that a backend may serve as one kernel instead of
+/// decomposing it: attention, the head, convolution, pooling.
 std::optional<KernelForm> findJointForm(mlir::Operation *op);
 
 /// The form of a kernel. Fails, with an error at the kernel, if its ops share

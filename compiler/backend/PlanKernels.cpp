@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Asks the backend of each kernel's memory space how the kernel will run, and
-// gives launches a buffer for the scratch that it needs. All that the memory
-// plan wants to know is known then, and no code exists.
+// gives launches a buffer for the scratch that it needs. The memory plan needs
+// no more than this, so it is made before any code exists.
 #include "compiler/pipeline/Passes.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What the partitioner weighs when it chooses along which factor an op is cut,
-// and for how long it reuses a resharded value: every such quantity is here.
+// Quantities that the partitioner weighs when it chooses the factor along which
+// an op is cut, and how long it reuses a resharded value: all of them are here.
 #ifndef KILN_COMPILER_SHARD_CUTCOST_H
 #define KILN_COMPILER_SHARD_CUTCOST_H
 
@@ -21,12 +21,12 @@ struct CutCost {
   /// Of tensors with a batch, for one sample: operands that are gathered and
   /// results whose partial sums are due at once.
   int64_t sampleBytes = 0;
-  /// Whether no parameter has the cut. Preferred is one that has: then its
-  /// gradient has it too.
+  /// Whether no parameter has the cut. Cuts of parameters are preferred: the
+  /// gradient then has the same cut.
   bool ignoresParameters = false;
-  /// Whether no result is preferred so.
+  /// Whether no result prefers the cut.
   bool ignoresPreferredResults = false;
-  /// Whether results become partial sums, which someone has to add later.
+  /// Whether results become partial sums, which are added later.
   bool leavesPartialSums = false;
   /// Operands that have the cut already; the more the better, since other ops
   /// that read them will be cut so as well.

@@ -23,7 +23,7 @@ bool Partitioner::isLazyOp(Operation *op) {
                        [&](Value operand) { return isLazy(operand); }));
 }
 
-// The sharding that it proposes: the cut of its operands.
+// A lazy op proposes the cut of its operands.
 Sharding Partitioner::inferLazy(Operation *op) {
   FactorRule rule = *FactorRule::get(op);
   Sharding sharding = Sharding::whole(tensorType(op->getResult(0)).getRank());

@@ -64,7 +64,7 @@ static bool isLate(Operation *op) {
 }
 
 // Moves arithmetic on scalars to its first use, so that sums of scalars before
-// it can share a bucket: the terms of the norm of all gradients are such.
+// it, such as those of the norm of all gradients, can share a bucket.
 static void sinkScalars(Block &block) {
   SmallVector<Operation *> scalars;
   for (Operation &op : block)
@@ -92,7 +92,7 @@ void startSums(Block &block) {
       if (Operation *maker = operand.getDefiningOp();
           maker && (!last || last->isBeforeInBlock(maker)))
         last = maker;
-    // Those that start together keep their order.
+    // Sums that start together keep their order.
     while (last && isSum(last->getNextNode()) && last->getNextNode() != &op)
       last = last->getNextNode();
     if (last)
@@ -158,8 +158,7 @@ static Operation *fuse(ArrayRef<Operation *> members, Operation *at) {
   return merged;
 }
 
-// A bucket runs when its last member can, if none of the others is used by
-// then.
+// A bucket runs when its last member can, and closes before any member is used.
 void MergeCollectivesPass::mergeLate(Block &block) {
   struct Bucket {
     SmallVector<Operation *> members;
@@ -205,7 +204,7 @@ void MergeCollectivesPass::merge(Block &block) {
   mergeGathers(block);
 }
 
-// A bucket starts before the first use of the one before it.
+// A bucket starts before the first use of the previous bucket.
 void MergeCollectivesPass::mergeGathers(Block &block) {
   SmallVector<SmallVector<Operation *>> buckets;
   int64_t bytes = 0;
@@ -231,7 +230,7 @@ void MergeCollectivesPass::mergeGathers(Block &block) {
   SmallVector<Operation *> gathers;
   for (ArrayRef<Operation *> bucket : buckets)
     gathers.push_back(fuse(bucket, bucket.front()));
-  Operation *firstUse = nullptr; // Of the bucket before.
+  Operation *firstUse = nullptr; // Of the previous bucket.
   for (Operation *gather : gathers) {
     Operation *use = nullptr;
     for (Operation *user : gather->getUsers())

@@ -135,8 +135,8 @@ Partitioner::keepPartial(Operation *op, const std::optional<Choice> &choice) {
     });
     return axes;
   };
-  // Gradients are rounded by micro-batch before they are summed, so they may be
-  // by replica, too.
+  // Gradients are rounded per micro-batch before they are summed, so they may
+  // be rounded per replica, too.
   if (linear.getLinearGroups().empty() &&
       isa<FloatType>(tensorType(op->getResult(0)).getElementType()) &&
       llvm::is_contained(getSharding(op->getOperand(0)).partial, kData))

@@ -20,8 +20,8 @@ inline bool isElementwiseOnFlat(mlir::Operation *op) {
 /// Writes one device's program for ops on full tensors, op by op in program
 /// order. Each op is cut along the factor that costs least (CutCost.h);
 /// operands that have another sharding are resharded at the use. The batch `?`
-/// is cut over `data` by giving each replica its share, so only sums over it
-/// show.
+/// is cut over `data` by giving each replica its share, so only sums over the
+/// batch are affected.
 class Partitioner {
 public:
   struct Options {
@@ -148,7 +148,7 @@ private:
   llvm::DenseMap<mlir::Value, Sharding> preferred;
   Moment now;
   mlir::Attribute layer;      // Of the op that was visited last.
-  bool isDecomposing = false; // The parts of an op are one op to the clock.
+  bool isDecomposing = false; // Decomposed ops count as one in `now`.
 };
 
 } // namespace kiln::shard

@@ -25,8 +25,8 @@ static void drop(Axes &axes, ArrayRef<unsigned> dropped) {
       axes, [&](unsigned axis) { return llvm::is_contained(dropped, axis); });
 }
 
-// Partial sums over axes that the target is cut by become a reduce-scatter; the
-// others an all-reduce.
+// Partial sums over axes that the target is cut by become a reduce-scatter;
+// over other axes, an all-reduce.
 void Resharder::planPartial(SmallVectorImpl<Step> &steps, Sharding &from,
                             const Sharding &to) const {
   auto add = [&](Kind kind, std::optional<unsigned> dimension, const Cut &cut) {
@@ -224,7 +224,7 @@ Value Resharder::maskPadding(Value local, unsigned dimension, int64_t size,
   std::string letters = indexLetters(type.getRank());
   Value mask = c.broadcast(letters.substr(dimension, 1) + "->" + letters,
                            isReal, type.clone(builder.getI1Type()));
-  if (!isa<FloatType>(type.getElementType())) // Those have no select.
+  if (!isa<FloatType>(type.getElementType())) // No select on integers.
     return c.mul(local, c.convert(mask, type.getElementType()));
   return c.select(mask, local, c.fill(fill, local));
 }

@@ -31,9 +31,9 @@ public:
   int64_t countMovedBytes(mlir::RankedTensorType full, const Sharding &from,
                           const Sharding &to) const;
 
-  /// Collectives are located here instead of at their operand while it is set:
-  /// at the variable whose gradient or new value they move, so that they are
-  /// known to belong to its layer.
+  /// While set, the location of collectives instead of that of their operand:
+  /// the variable whose gradient or new value they move, so that they belong to
+  /// its layer.
   std::optional<mlir::Location> origin;
 
   /// A scalar i32: this device's rank along the axes.

@@ -67,7 +67,7 @@ private:
     Sharding sharding;
     Location loc;
   };
-  /// By the regions so far.
+  /// Values that the regions so far yield.
   SmallVector<Yielded> known;
 };
 
@@ -111,7 +111,7 @@ void ShardPass::runOnOperation() {
       return signalPassFailure();
 }
 
-// Over `tensor` as parameters and moments declare; over `data` the flattened
+// Cuts variables over `tensor` as they declare; over `data`, the flattened
 // shards of those that the ZeRO stage cuts.
 LogicalResult ShardPass::cutVariables() {
   for (auto variable : getOperation().getOps<VariableOp>()) {
@@ -185,7 +185,8 @@ LogicalResult StepSharder::run() {
   return success();
 }
 
-// Inputs come first and have the batch; then what regions so far yield.
+// Inputs come first and have the batch; values that regions so far yield
+// follow.
 void StepSharder::defineArguments(Partitioner &partitioner, Region &from,
                                   Region &to) {
   unsigned inputs = from.getNumArguments() - known.size();
@@ -222,9 +223,9 @@ LogicalResult StepSharder::shardPrologue() {
   return success();
 }
 
-// Cut as its variable, apart from the flat cut; padding is zero, so that
-// neither norms nor updates see it. From stage 2 on it is summed over the
-// replicas at once.
+// A gradient is cut as its variable, apart from the flat cut; its padding is
+// zero, so that neither norms nor updates see it. From stage 2 on it is summed
+// over the replicas at once.
 Value StepSharder::finishGradient(Partitioner &partitioner, Value grad,
                                   VariableOp variable, Sharding &yielded) {
   Resharder &resharder = partitioner.getResharder();

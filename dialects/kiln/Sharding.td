@@ -81,7 +81,7 @@ def Kiln_ReduceScatterOp : Kiln_CutCollectiveOp<"reduce_scatter", ["reduces"]> {
   let summary = "Local shard of the sum over the devices along the mesh axes; padding is zero";
 }
 def Kiln_AllSliceOp : Kiln_CutCollectiveOp<"all_slice", ["communicates"], Pure> {
-  let summary = "Local shard of the sum over the devices along the mesh axes; padding is zero";
+  let summary = "Local shard of a replicated tensor; nothing is sent, padding is zero";
 }
 
 #endif // KILN_DIALECTS_KILN_SHARDING_TD

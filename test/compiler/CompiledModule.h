@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Compiles modules inside a test and runs the artifact with the real runtime.
+// Compiles modules inside a test and runs the artifacts with the real runtime.
 #ifndef KILN_TEST_COMPILER_COMPILEDMODULE_H
 #define KILN_TEST_COMPILER_COMPILEDMODULE_H
 

@@ -70,7 +70,8 @@ Flops wantedFlops(const Config &config) {
                                              : mlpFlops(config);
 }
 
-/// Flops of the ops of scheduled programs, each as often as its phase runs.
+/// FLOPs that the ops of scheduled programs state, times the runs of their
+/// phase.
 int64_t walkFlops(ModuleOp module) {
   int64_t total = 0;
   module.walk([&](PhaseOp phase) {
@@ -175,8 +176,8 @@ TEST(Cost, OfAStepOnAllDevices) {
         << plan.back();
 }
 
-// Products with padding count, as in the figures of other frameworks; pooling
-// multiplies nothing.
+// Products with padding count, as in published figures; pooling multiplies
+// nothing.
 TEST(Cost, OfConvolutionsAndTheirGradients) {
   CompileContext context;
   auto module = parseText(context.mlir, R"(
@@ -200,7 +201,7 @@ func.func @f(%x: tensor<5x9x8x3xf32>, %w: tensor<7x3x3x2xf32>, %g: tensor<5x5x9x
             (std::vector<int64_t>{0, 0, 0, 5 * (3 * 5) * 7 * (3 * 2)}));
 }
 
-// The marker of a dynamic batch would be multiplied as if it were a size.
+// A symbolic batch is a negative size, which must not enter a product.
 TEST(Cost, OfASymbolicBatchIsNotKnown) {
   CompileContext context;
   auto module = parseText(context.mlir, R"(

@@ -183,7 +183,7 @@ TEST(Determinism, TwoCompilesGiveIdenticalBytes) {
   EXPECT_TRUE(bytes == readFile(folder.file("c.kiln")));
 }
 
-// The result of a work item does not depend on the worker that runs it.
+// The result of an item does not depend on the worker that computes it.
 TEST(Determinism, RunsAndWorkersGiveIdenticalLosses) {
   Data data;
   TemporaryFolder folder;

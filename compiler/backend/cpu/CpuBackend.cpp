@@ -265,9 +265,9 @@ std::optional<std::string> CpuBackend::compile(exec::KernelOp kernel) const {
   return std::move(*object);
 }
 
-// Kernels are independent of each other: as many threads as there are cores
-// take the next one from a counter. Results are kept by number, so that the
-// order of finishing does not show in the artifact.
+// Kernels are independent of each other: as many threads as there are cores, at
+// most 8, take the next one from a counter. Results are kept by index, so that
+// the artifact does not depend on the order of finishing.
 std::vector<std::optional<std::string>>
 CpuBackend::compileAll(ArrayRef<exec::KernelOp> kernels) const {
   std::vector<std::optional<std::string>> objects(kernels.size());

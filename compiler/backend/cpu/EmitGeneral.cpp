@@ -29,7 +29,7 @@ public:
 private:
   void emitStructured(Structured op);
   void emitIota(IotaOp op);
-  /// Where the runs of a copy lie in a value.
+  /// Stride and offset of the runs of a copy within a value.
   struct Run {
     Value value;
     int64_t stride, offset;
@@ -37,10 +37,10 @@ private:
   void copyRuns(StringRef name, int64_t count, int64_t size, Run from, Run to);
   void emitSlice(SliceOp op);
   void emitConcatenate(ConcatenateOp op);
-  /// A row of a table, and whether the table has it.
+  /// A row of a table or its shard, and whether it has the row.
   struct Row {
-    Value number;   // 0 if it has not.
-    Value isInside; // Null if every id is.
+    Value number;   // 0 if it does not.
+    Value isInside; // Null if all ids are inside.
   };
   Row findRow(Value ids, Value position, Value first, int64_t rows);
   void emitEmbedding(EmbeddingOp op);
@@ -175,7 +175,8 @@ void GeneralEmitter::emitIota(IotaOp op) {
   });
 }
 
-// Elements that lie side by side in source and target: `count` runs of `size`.
+// Copies `count` runs of `size` elements that are contiguous in source and
+// target.
 void GeneralEmitter::copyRuns(StringRef name, int64_t count, int64_t size,
                               Run from, Run to) {
   constexpr int64_t kLanes = 16;
@@ -257,7 +258,7 @@ GeneralEmitter::Row GeneralEmitter::findRow(Value ids, Value position,
     return {id, Value()};
   Value row = arith::SubIOp::create(builder, loc, id,
                                     toIndex(load(first, index().constant(0))));
-  // A row before the first is a large number without its sign.
+  // Unsigned, a row before the first is a large number.
   Value isInside = arith::CmpIOp::create(
       builder, loc, arith::CmpIPredicate::ult, row, index().constant(rows));
   return {
@@ -284,8 +285,8 @@ void GeneralEmitter::emitEmbedding(EmbeddingOp op) {
            });
 }
 
-// A worker owns columns and walks the ids in order, so that rows that meet are
-// added in one order.
+// A worker owns columns and walks the ids in order, so that gradients of a
+// repeated id are added in a fixed order.
 void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
   int64_t width = tuning.gradientColumns;
   ArrayRef<int64_t> table = shape(op.getResult());
@@ -308,7 +309,7 @@ void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
       Row row = findRow(op.getIds(), token, op.getFirst(), table[0]);
       Value target = index().mul(row.number, columns),
             source = index().mul(token, columns);
-      // A row that is not here has no columns to add.
+      // A row outside of this shard adds no columns.
       Value end = row.isInside ? Value(arith::SelectOp::create(
                                      builder, loc, row.isInside, last, first))
                                : last;

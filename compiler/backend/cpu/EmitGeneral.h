@@ -21,8 +21,8 @@ mlir::FailureOr<StagePlan> planGeneral(llvm::StringRef symbol,
                                        mlir::Block &body,
                                        const GeneralTuning &tuning);
 
-/// Writes a kernel of one op as plain loops over scalars: what runs where no
-/// faster form applies, and what the reference is made of. `body` holds the op
+/// Writes a kernel of one op as plain loops over scalars: the fallback where no
+/// faster form applies, and the kernels of the reference. `body` holds the op
 /// and its yield.
 mlir::FailureOr<StagePlan> emitGeneral(mlir::ModuleOp module,
                                        llvm::StringRef symbol,

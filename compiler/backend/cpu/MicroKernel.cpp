@@ -318,7 +318,7 @@ static void emitCopyRows(TileWriter &write, const PackSource &source,
 }
 
 // Columns of the source are contiguous: squares of `lanes` are transposed in
-// registers, and what is left of the depth is copied by scalars.
+// registers, and the rest of the depth is copied by scalars.
 static void emitCopyColumns(TileWriter &write, const PackSource &source,
                             Value depth, int64_t depthFactor, int64_t columns,
                             int64_t width, Value panel, Value panelBase) {

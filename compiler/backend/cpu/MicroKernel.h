@@ -13,8 +13,8 @@
 namespace kiln::cpu {
 
 /// Writes index arithmetic, loops and vector code at one insertion point. The
-/// pieces of matrix products that every contraction kernel is made of are
-/// members, so that an emitter reads as the loop nest it produces.
+/// building blocks of contraction kernels are members, so that an emitter reads
+/// as the loop nest it produces.
 class TileWriter {
 public:
   TileWriter(mlir::OpBuilder &builder, mlir::Location loc,
@@ -70,11 +70,11 @@ private:
   llvm::DenseMap<int64_t, mlir::Value> indices;
 };
 
-/// Numbers that the code looks up, because there are too many for branches.
-/// `symbol` is new in the module.
+/// A table of constants that the code indexes, because there are too many for
+/// branches. `symbol` is new in the module.
 mlir::Value emitTable(TileWriter &write, mlir::ModuleOp module,
                       llvm::StringRef symbol, llvm::ArrayRef<int64_t> values);
-/// Number `place` of a table.
+/// Entry `place` of a table.
 mlir::Value readTable(TileWriter &write, mlir::Value table, mlir::Value place);
 
 /// Element (i, k) of the operand that is read by scalars lies at
@@ -104,8 +104,8 @@ emitTileProduct(TileWriter &write, int64_t rows, int64_t vectors,
                 mlir::Value depth, int64_t depthFactor,
                 llvm::ArrayRef<mlir::Value> accumulators);
 
-/// Where a block of a matrix lies and how much of it there is: element
-/// (k, j) at `base + k * depthStride + j * acrossStride`, one stride being 1.
+/// Position and size of a block of a matrix: element (k, j) is at `base + k *
+/// depthStride + j * acrossStride`, one stride being 1.
 struct PackSource {
   mlir::Value buffer, base;
   int64_t depthStride, acrossStride;

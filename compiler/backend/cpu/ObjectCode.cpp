@@ -169,8 +169,8 @@ createTargetMachine(const CpuTarget &target) {
   const llvm::Target *machine =
       llvm::TargetRegistry::lookupTarget(triple, error);
   llvm::TargetOptions options;
-  // A multiply and the add that takes its result are one instruction only where
-  // kernels say so: else results would depend on what is fused, and so on
+  // Multiplications and additions are fused only where kernels say so:
+  // otherwise results would depend on which ops are fused, and so on
   // recomputation.
   options.AllowFPOpFusion = llvm::FPOpFusion::Standard;
   return std::unique_ptr<llvm::TargetMachine>(machine->createTargetMachine(
@@ -305,7 +305,7 @@ FailureOr<std::string> linkObjects(ArrayRef<std::string> objects,
       return failure();
     }
   }
-  // By name, so that the artifact does not depend on where the library lies.
+  // By name, so that the artifact does not depend on the library's path.
   for (const char *library : {"libm.so.6", "libc.so.6"})
     for (const char *place :
          {"/lib/x86_64-linux-gnu/", "/usr/lib64/", "/lib64/"})

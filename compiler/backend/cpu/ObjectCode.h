@@ -14,15 +14,15 @@
 
 namespace kiln::cpu {
 
-/// The type of a scratch buffer is static like any other: that for this many.
+/// Scratch buffers have static types, with room for this many workers.
 inline constexpr int64_t kMaxWorkers = 256;
 
 /// The stages of a kernel and their scratch. A stage is called with contiguous
 /// ranges [begin, end) that tile its items, perhaps several on one worker. If
 /// the kernel needs scratch, the last buffer of every stage is scratch:
 /// `sharedScratchBytes` that all workers see and that live from stage to stage,
-/// followed by `scratchBytesPerWorker` times workers, of which worker w uses
-/// part w. Both sizes are multiples of 64.
+/// followed by `scratchBytesPerWorker` for each worker, in the order of
+/// workers. Both sizes are multiples of 64.
 struct StagePlan {
   std::vector<KernelStage> stages;
   int64_t scratchBytesPerWorker = 0;
@@ -41,7 +41,7 @@ mlir::func::FuncOp createStage(mlir::ModuleOp module, llvm::StringRef symbol,
 /// Whether a function was made by `createStage`.
 bool isStage(mlir::func::FuncOp function);
 
-/// Says that `function` is written in vectors already. A module of nothing else
+/// Marks `function` as written in vectors already. A module of nothing else
 /// compiles in half the time, because no loop is searched for parallelism.
 void markVectorised(mlir::func::FuncOp function);
 

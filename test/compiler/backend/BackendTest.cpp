@@ -24,7 +24,7 @@ public:
 
   StringRef getName() const override { return "paper"; }
   bool hasJointForm(Operation *op) const override {
-    // It has attention as a whole, but not the head.
+    // It has one kernel for attention, but none for the head.
     return isa<AttentionOp, AttentionGradOp>(op);
   }
   FusionLimits getFusionLimits() const override { return {4}; }
@@ -60,7 +60,7 @@ std::unique_ptr<Backend> createPaper(const BackendOptions &) {
   return std::make_unique<PaperBackend>();
 }
 
-/// The CPU stays the host's; the devices' kind is replaced by ours.
+/// The CPU stays the host's backend; ours replaces that of the devices.
 std::vector<BackendKind> listKinds() {
   std::vector<BackendKind> kinds(getBackendKinds().begin(),
                                  getBackendKinds().end());

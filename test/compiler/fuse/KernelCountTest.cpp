@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// How many kernels a transformer layer takes, forward and backward: what a
-// model of L + 1 layers launches beyond one of L. docs/kernels.md states the
-// numbers; this test reads them there, so to lower one is to change that page.
+// Kernels of a transformer layer, forward and backward: the launches of a model
+// of L + 1 layers beyond those of one of L. docs/kernels.md states the numbers;
+// this test reads them there, so to lower one is to change that page.
 #include "compiler/frontend/ImportModel.h"
 #include "dialects/exec/Exec.h"
 #include "dialects/kiln/Kiln.h"
@@ -15,7 +15,7 @@ using namespace mlir;
 namespace kiln::test {
 namespace {
 
-/// Launches by what they run, apart by the part of the step.
+/// Launches by kernel, for each part of the step.
 struct Launches {
   std::map<std::string, int> forward, backward, norm, update;
 

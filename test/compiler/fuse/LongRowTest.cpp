@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A reduction of one long row is shared by workers, as that of a flat shard
-// under ZeRO-3; how many there are changes no bit of it.
+// under ZeRO-3; the number of workers changes no bit of it.
 #include "test/compiler/CompiledModule.h"
 
 #include <cmath>

@@ -23,8 +23,8 @@ RandomDag::RandomDag(ModuleOp module, const std::string &name, uint64_t seed,
   for (unsigned i = 0; i < inputs; ++i) {
     Node shape;
     shape.has.assign(spaces[0].sizes.size(), true);
-    // Half of the others lack the first dimensions, as parameters lack the
-    // batch.
+    // Half of the other arguments lack the first dimensions, as parameters lack
+    // the batch.
     size_t first = i > 0 && chance(50) ? draw(shape.has.size() + 1) : 0;
     for (size_t dim = 0; dim < shape.has.size(); ++dim)
       shape.has[dim] = i == 0 || (dim >= first && chance(70));
@@ -310,7 +310,7 @@ void RandomDag::addGate() {
     gate.value =
         c.mul(c.sum(letters(node.has) + "->" + letters(gate.has), node.value),
               1.0 / double(points));
-  for (const Node &other : nodes) // Rather one that was not reduced.
+  for (const Node &other : nodes) // Preferably not reduced.
     if (other.space == gate.space && other.has == gate.has && chance(50))
       gate.value = other.value;
   gate.value = c.tanh(gate.value);
@@ -466,8 +466,8 @@ void RandomDag::addEmbedding() {
   push(rowsOf, result, true);
 }
 
-// The last value and a few others, so that some values are read by a kernel and
-// by the world outside.
+// The last value and a few others, so that some values are read both by a
+// kernel and by the caller.
 void RandomDag::finish() {
   SmallVector<Value> results = {nodes.back().value};
   unsigned more = draw(4);

@@ -25,7 +25,7 @@ namespace kiln::test {
 /// conversions to integers read only values that no op has rounded.
 class RandomDag {
 public:
-  /// What an argument may hold.
+  /// Size and range of an argument.
   struct Argument {
     int64_t elements = 0;
     double low = -1, high = 1;

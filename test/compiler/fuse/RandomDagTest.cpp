@@ -28,7 +28,7 @@ uint64_t numberFromEnvironment(const char *name, uint64_t otherwise) {
 
 std::string nameOf(uint64_t number) { return "dag" + std::to_string(number); }
 
-/// What the fused kernels of a run exercised.
+/// Features that the fused kernels of a run exercised.
 struct Coverage {
   unsigned kernels = 0, severalPasses = 0, manyPasses = 0, outerOnly = 0,
            outerAndRow = 0, longRows = 0, inPlace = 0, readByMany = 0,
@@ -181,7 +181,7 @@ TEST(RandomDags, FusedAgreesWithReference) {
   coverage.print();
   if (count < 100)
     return;
-  // What the generator must reach for the comparison to mean something.
+  // Without this coverage the comparison would mean little.
   EXPECT_GE(coverage.severalPasses, 20u);
   EXPECT_GE(coverage.manyPasses, 5u);
   EXPECT_GE(coverage.outerOnly, 5u);

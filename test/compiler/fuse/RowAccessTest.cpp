@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What a kernel reads, reduces and stores in each pass over a row.
+// Reads, reductions and stores of a kernel in each pass over a row.
 #include "compiler/fuse/RowAccess.h"
 #include "compiler/fuse/InPlace.h"
 #include "test/compiler/CompiledModule.h"
@@ -46,7 +46,7 @@ using Positions = std::vector<unsigned>;
 Positions copy(ArrayRef<unsigned> list) { return {list.begin(), list.end()}; }
 
 // The first output is stored in the first pass, so the second one reads it back
-// from there and not what it was made of: a later output may lie over that.
+// instead of its operands: a later output may overlap those.
 TEST(RowAccess, ReadsBackWhatItHasStored) {
   Kernel kernel("tensor<4x8xf32>", R"(
       %e = kiln.exp %a : tensor<4x8xf32>
@@ -82,8 +82,8 @@ TEST(RowAccess, ReadsInputsAgainForWhatItHasNot) {
   EXPECT_EQ(copy(getOverwritableInputs(*kernel.block)[0]), Positions{0});
 }
 
-// The tangents have no batch: all four rows compute them, the first stores
-// them. No row may read back what another stores.
+// The result of tanh has no batch: all four rows compute it, the first stores
+// it. No row may read back what another stores.
 TEST(RowAccess, OneRowStoresWhatSeveralComputeAlike) {
   Kernel kernel("tensor<8xf32>", R"(
       %t = kiln.tanh %b : tensor<8xf32>

@@ -65,7 +65,7 @@ func.func @cross_entropy(%logits: tensor<4x8xf32>, %labels: tensor<4xi64>) -> te
   return %0 : tensor<f32>
 }
 
-// Ops with better code as a whole stay whole: taken apart, all logits or scores would exist at once.
+// Ops that the backend serves as one kernel are not decomposed: otherwise all logits or scores would exist at once.
 // CHECK-LABEL: func.func @head(
 //       JOINT:   kiln.head_loss
 //   JOINT-NOT:   kiln.contract

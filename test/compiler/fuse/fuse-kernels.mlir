@@ -47,8 +47,8 @@ kiln.program @broadcast batch 8 {
   }
 }
 
-// What only the backward pass needs is made there from what exists anyway. Made beside the forward op, it would be kept
-// over the whole forward pass.
+// Values that only the backward pass needs are computed there, from values that exist anyway. Computed beside the
+// forward op, they would be kept over all of the forward pass.
 // CHECK-LABEL: kiln.program @backward_only
 //       CHECK:   kiln.kernel(%{{.*}}) : (tensor<4x8xf32>) -> tensor<4x8xf32>
 //       CHECK:     kiln.tanh
@@ -133,7 +133,7 @@ kiln.program @cycle batch 4 {
   }
 }
 
-// A kernel over a tensor does not also make a scalar: whoever waits for the scalar would wait for the tensor.
+// A kernel over a tensor does not also compute a scalar: ops that wait for the scalar would wait for the tensor.
 // CHECK-LABEL: kiln.program @scalars
 //       CHECK:   %[[R:.*]] = kiln.kernel(%{{.*}}) : (tensor<f32>) -> tensor<f32>
 //       CHECK:     kiln.sqrt
@@ -246,7 +246,7 @@ kiln.program @reshape batch 4 {
   }
 }
 
-// A lookup joins what reads its rows: they are never stored.
+// A lookup is fused with the ops that read its rows: the rows are never stored.
 // CHECK-LABEL: kiln.program @embedding
 //       CHECK:   kiln.kernel(%{{.*}}) : (tensor<16x8xf32>, tensor<4xi32>, tensor<4x8xf32>) -> tensor<4x8xf32>
 //       CHECK:     kiln.embedding
@@ -274,8 +274,8 @@ kiln.program @dead_result batch 1 {
   }
 }
 
-// A square that a sum over all rows and what waits for that sum both need is made twice: the kernels cannot be one, and
-// kept until then the square would take as much as what both read anyway.
+// A square that is read by a sum over all rows and by an op that waits for that sum is computed twice: the kernels
+// cannot be fused, and keeping the square would take as much memory as the operand that both read anyway.
 // CHECK-LABEL: kiln.program @read_anyway
 //       CHECK:   kiln.kernel(%{{.*}}) : (tensor<4x8xf32>) -> tensor<8xf32>
 //       CHECK:     kiln.mul
@@ -296,7 +296,7 @@ kiln.program @read_anyway batch 4 {
   }
 }
 
-// A value that the other kernel could not make from what it reads is stored, and read there.
+// A value that the other kernel could not compute from its operands is stored, and read there.
 // CHECK-LABEL: kiln.program @not_read_anyway
 //       CHECK:   kiln.kernel(%{{.*}}) : (tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
 //       CHECK:     kiln.mul

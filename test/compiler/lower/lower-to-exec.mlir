@@ -9,8 +9,8 @@
 //   CHECK-DAG: exec.buffer @input.train.x input bytes 320 always_live
 //   CHECK-DAG: exec.buffer @staging.input.train.x staging bytes 320 always_live
 
-// Micro-batch n starts n slices into the input, and the rest behind the whole ones; with stride 0 every micro-batch would
-// train on the first samples.
+// Micro-batch n starts n slices into the input, and the rest follows the full micro-batches; with stride 0 every
+// micro-batch would train on the first samples.
 // CHECK-LABEL: exec.program @train batch 10
 //  CHECK-SAME:   inputs {{\[\[}}"x", @input.train.x, @staging.input.train.x, tensor<10x8xf32>]]
 //  CHECK-SAME:   outputs {{\[\[}}"loss", @output.train.loss, tensor<f32>]]
@@ -94,7 +94,7 @@ kiln.program @assign_by_copy batch 1 {
 
 // -----
 
-// The row is read once more after its sum is known, and written in that pass: the output may lie over it. A second
+// The row is read once more after its sum is known, and written in that pass: the output may overlap it. A second
 // buffer would cost its bytes for nothing.
 // CHECK-LABEL: exec.program @operand_that_dies
 //       CHECK:   exec.launch {{.*}} [@input.operand_that_dies.x, @[[A:[a-z_.]*0]]]
@@ -122,8 +122,8 @@ kiln.program @operand_that_dies batch 4 {
 
 // -----
 
-// The first output is stored in the pass that sums, the second pass reads the input again: only the second output,
-// of the last pass, may lie over it.
+// The first output is stored in the pass that sums, the second pass reads the input again: only the second output, of
+// the last pass, may overlap it.
 // CHECK-LABEL: exec.program @read_in_a_later_pass
 //       CHECK:   exec.launch {{.*}} [@{{.*}}.x, @[[A:[a-z_.]*0]]]
 //       CHECK:   exec.launch {{.*}} [@[[A]], @[[B:[a-z_.]*1]], @[[A]]]
@@ -179,7 +179,7 @@ kiln.program @operand_that_lives batch 4 {
 
 // -----
 
-// Any row of a table may be looked up by any row of the kernel: an output over the table would be read as if it were it.
+// Any row of a table may be looked up by any row of the kernel: an output over the table would be read in its place.
 // CHECK-LABEL: exec.program @table_stays
 //       CHECK:   exec.launch {{.*}} [@{{.*}}.x, @[[A:[a-z_.]*0]]]
 //       CHECK:   exec.launch {{.*}} [@[[A]], @{{.*}}.ids, @[[B:[a-z_.]*1]]]
@@ -204,7 +204,8 @@ kiln.program @table_stays batch 4 {
 
 // -----
 
-// Inputs are not overwritten: a step with several micro-batches reads other slices of them, and whoever gave them may too.
+// Inputs are not overwritten: a step with several micro-batches reads other slices of them, and the caller may read
+// them too.
 // CHECK-LABEL: exec.program @input_stays
 //       CHECK:   exec.launch {{.*}} [@input.input_stays.x, @input_stays.call.0]
 kiln.program @input_stays batch 4 {
@@ -258,8 +259,8 @@ kiln.program @alike batch 4 {
 
 // -----
 
-// What a launch costs: 2 m n k flops, and the bytes it must move at least. Of a table only the rows that are looked up
-// count, or a small batch would seem to read the whole vocabulary.
+// Cost of a launch: 2 m n k flops, and the bytes it must move at least. Of a table only the rows that are looked up
+// count, or a small batch would seem to read the entire vocabulary.
 // CHECK-LABEL: exec.program @costs
 //       CHECK:   exec.launch @contract{{.*}} {bytes = 512 : i64, flops = 512 : i64}
 //       CHECK:   exec.launch @embedding{{.*}} {bytes = 272 : i64, flops = 0 : i64}
@@ -315,8 +316,9 @@ kiln.program @mixed batch 1 {
 
 // -----
 
-// Labels of three samples are 12 bytes apart from one micro-batch to the next, so that code may rely on 4 bytes; the same
-// body on a buffer of its own is another kernel, which may rely on 64. An output that lies over an input is a fact, too.
+// Labels of three samples are 12 bytes apart from one micro-batch to the next, so code may rely on an alignment of 4
+// bytes; the same body on a buffer of its own is another kernel, which may rely on 64. An output that overlaps an input
+// is a fact, too.
 // CHECK-LABEL: exec.program @facts
 //       CHECK:   exec.launch @[[STRIDED:convert_[0-9a-f]+]] [@input.facts.label, @[[A:.*]]] [0, 0] [12, 0]
 //       CHECK:   exec.launch @[[INPLACE:negate_[0-9a-f]+]] [@[[A]], @[[A]]]

@@ -4,8 +4,8 @@
 // RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd" -canonicalize -cse -kiln-offload-optimizer | FileCheck %s --check-prefix=SGD
 // RUN: kiln-opt %s -kiln-differentiate "-kiln-build-step=optimizer=sgd momentum=0.9" -canonicalize -cse -kiln-offload-optimizer "-kiln-schedule-step=batch=4" -kiln-fuse-kernels -kiln-lower-to-exec -kiln-plan-memory | FileCheck %s --check-prefix=EXEC
 
-// The gradient goes to the host before it is clipped: the factor is a scalar. The change of the parameter comes back;
-// the parameter itself stays on the device.
+// The gradient is copied to the host before it is clipped: the factor is a scalar. The update is copied back; the
+// parameter itself stays on the device.
 // ADAMW: kiln.variable @w : tensor<6x10xf64> parameter zeros {decays}
 // ADAMW: kiln.variable @w.exp_avg : tensor<6x10xf64> moment zeros {host}
 // ADAMW: kiln.variable @w.exp_avg_sq : tensor<6x10xf64> moment zeros {host}
@@ -19,7 +19,7 @@
 // ADAMW-NOT: to device
 // ADAMW: kiln.yield
 
-// Decay that is added to the gradient is added before the transfer: one tensor, not two.
+// Decay that is added to the gradient is added before the copy to the host: one tensor, not two.
 // ADAM: } update {
 // ADAM: %[[G:.*]] = kiln.add %{{.*}} : tensor<6x10xf64>
 // ADAM: kiln.transfer %[[G]] to host : tensor<6x10xf64>
@@ -31,8 +31,8 @@
 // There is nothing to keep on the host.
 // SGD-NOT: host
 
-// Host memory, behind the device's, holds the moment, one gradient, which becomes the change that comes back, and the
-// finiteness flag.
+// The host holds the moment, one gradient, which the update overwrites, and whether all is finite; its memory follows
+// the device's.
 // EXEC: exec.arena_bytes = [[ARENA:[0-9]+]] : i64
 // EXEC-SAME: exec.host_bytes = 1088 : i64
 // EXEC: exec.buffer @variable.w.momentum variable bytes 480 always_live host offset [[ARENA]]

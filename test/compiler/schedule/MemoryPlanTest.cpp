@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// The memory plan, computed again: which buffers hold something that is still
-// read, at every command of the schedule as the runtime runs it. The arena is
-// at most 1.05 times the greatest sum of their bytes, no two of them overlap,
-// and the runtime reserves exactly what was predicted.
+// Computes the live buffers again, at every command of the schedule as the
+// runtime runs it, and checks the memory plan. The arena is at most 1.05 times
+// the greatest sum of their bytes, no two of them overlap, and the runtime
+// reserves exactly what was predicted.
 #include "compiler/frontend/ImportModel.h"
 #include "dialects/exec/Exec.h"
 #include "dialects/kiln/Kiln.h"
@@ -22,7 +22,7 @@ namespace {
 
 /// A command of a program with its phases unrolled.
 struct Access {
-  std::vector<unsigned> reads, writes; // Numbers of buffers.
+  std::vector<unsigned> reads, writes; // Indices of buffers.
 };
 
 /// Commands from `first`, which fills the buffer, to `last`, which reads it.
@@ -60,7 +60,7 @@ private:
   int64_t bytesOf(unsigned buffer) {
     return llvm::alignTo(buffers[buffer].getBytes(), rounding);
   }
-  /// What keeps its value from step to step, or belongs to the world outside.
+  /// Whether it keeps its value from step to step, or belongs to the caller.
   bool outlivesStep(unsigned buffer) {
     switch (buffers[buffer].getKind()) {
     case exec::BufferKind::variable:
@@ -83,8 +83,8 @@ private:
 Access PlannedMemory::describe(Operation *command) {
   Access access;
   auto names = command->getAttrOfType<ArrayAttr>("buffers");
-  // Of a launch the first are read, the others written; a copy has its source
-  // first; a clear has only a target.
+  // Of a launch the first buffers are read, the rest written; a copy has its
+  // source first; a clear has only a target.
   size_t reads = isa<exec::CopyOp>(command) ? 1 : 0;
   if (auto launch = dyn_cast<exec::LaunchOp>(command))
     reads = launch.getReads();
@@ -162,7 +162,7 @@ void PlannedMemory::checkOverlaps(const std::vector<Span> &spans) {
     }
 }
 
-// What a kernel touches lies inside its buffers in every repetition.
+// Accesses of a kernel are inside its buffers in every repetition.
 void PlannedMemory::checkPlaces(exec::LaunchOp launch, int64_t repeat) {
   auto kernel = SymbolTable::lookupNearestSymbolFrom<exec::KernelOp>(
       launch, launch.getKernelAttr());
@@ -227,8 +227,8 @@ void checkConfig(const Config &config, int64_t rounding) {
   EXPECT_EQ(session->reservedBytes(), predicted);
 }
 
-/// All configs; in the short run those that differ only in size from one that
-/// is there are left out.
+/// All configs; the short run leaves out those that differ from another only in
+/// size.
 std::vector<std::string> configNames() {
   constexpr StringRef kAlike[] = {"bert-large", "gpt-345m", "gpt-2.5b",
                                   "gpt-5.8b",   "resnet50", "resnet101"};

@@ -2,8 +2,8 @@
 // RUN: kiln-opt %s -kiln-schedule-step="batch=2 micro-batch=1 micro-batches=3" | FileCheck %s
 // RUN: kiln-opt %s -kiln-schedule-step="batch=3 micro-batch=1 micro-batches=3" | FileCheck %s --check-prefix=BUSY
 
-// A replica that has no third micro-batch: what it has of variables it computes as ever, and adds nothing for samples.
-// Values of samples, even those of which only the number of samples is known, are left out.
+// A replica without a third micro-batch computes values of variables as usual, and contributes neutral elements for
+// samples. Values of samples, even those of which only the number of samples is known, are left out.
 // CHECK: kiln.phase "idle" repeat 1
 // CHECK-NOT: tensor<?
 // CHECK: %[[COUNT:.*]] = kiln.read @count.0

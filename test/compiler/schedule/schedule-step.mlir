@@ -14,8 +14,8 @@
 
 // CHECK-LABEL: kiln.program @train batch 10
 
-// The prologue sees the whole batch, whatever the micro-batch, and sets the sums to zero: without that a step would
-// go on from the last one's gradients.
+// The prologue sees the full batch, whatever the micro-batch, and sets the sums to zero: without that a step would go
+// on from the last one's gradients.
 //       REST:   kiln.phase "prologue" repeat 1 first 0 samples 10 inputs ["x"]
 //  REST-NEXT:   ^bb0(%[[X:.*]]: tensor<10x4xf32>):
 //       REST:     %[[COUNT:.*]] = kiln.sum "bn->" %[[X]]
@@ -43,7 +43,7 @@
 //       REST:     kiln.assign @weight, %[[SUM]]
 //       REST:     kiln.output "loss", %[[LOSS]]
 
-// What phases exchange is lost at the end of the step: a checkpoint must not save it.
+// Values that phases exchange are lost at the end of the step: a checkpoint must not save them.
 //   REST-DAG: kiln.variable @count.0 : tensor<f32> scratch zeros
 //   REST-DAG: kiln.variable @sum.0 : tensor<f32> gradient zeros
 //   REST-DAG: kiln.variable @sum.1 : tensor<4xf32> gradient zeros

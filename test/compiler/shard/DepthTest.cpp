@@ -18,7 +18,7 @@ struct Insertion {
   Lines lines;
 };
 
-/// The fewest insertions that make `deeper` of `shallower`; none if there are
+/// The fewest insertions that turn `shallower` into `deeper`; none if there are
 /// no such.
 std::vector<Insertion> align(const Lines &shallower, const Lines &deeper) {
   const unsigned impossible = 1u << 30;
@@ -97,7 +97,7 @@ LoweredPlan lower(const Layout &layout, int layers, int hidden) {
 
 class Depth : public testing::TestWithParam<Layout> {};
 
-// Layers of 768 have several buckets each, those of 32 share one with nobody.
+// Layers 768 wide have several buckets each; those 32 wide have one each.
 TEST_P(Depth, AddsMoreOfTheSameCollectives) {
   for (int hidden : {32, 768}) {
     Lines three = lower(GetParam(), 3, hidden).describeCollectives(),

@@ -16,7 +16,7 @@ Zoo &zoo() {
   return shared;
 }
 
-/// Changes the first op of a kind for which `change` says that it did.
+/// Calls `change` on ops of a kind until it reports a change.
 template <typename Op>
 bool changeFirst(Region &region, llvm::function_ref<bool(Op)> change) {
   return region
@@ -52,7 +52,7 @@ Plan meshOf(int64_t data, int64_t tensor, int64_t zero = 0,
   return plan;
 }
 
-/// Leaves a sum in terms: every device goes on with its own.
+/// Leaves partial sums: every device continues with its own.
 bool dropReduction(Region &region, StringRef axis, Combine combine,
                    llvm::function_ref<bool(Value)> isWanted) {
   return changeFirst<AllReduceOp>(region, [&](AllReduceOp op) {
@@ -72,7 +72,7 @@ bool isAny(Value) { return true; }
 bool isMatrix(Value value) { return tensorType(value).getRank() > 1; }
 bool isScalar(Value value) { return tensorType(value).getRank() == 0; }
 
-/// Lets through what masks set to zero.
+/// Drops the masks that set padding to zero.
 bool dropMask(Region &region) {
   bool isDone = false;
   region.walk([&](SelectOp op) {
@@ -121,7 +121,7 @@ const Fault faults[] = {
          return true;
        });
      }},
-    {"elements that drop out are numbered by the part",
+    {"dropout has local instead of global indices",
      {"gpt"},
      meshOf(1, 2),
      [](StepOp step) {
@@ -132,11 +132,11 @@ const Fault faults[] = {
          return true;
        });
      }},
-    {"padding of the vocabulary has a part in the sum",
+    {"padding of the vocabulary enters the sum",
      {"gpt"},
      meshOf(1, 2),
      [](StepOp step) { return dropMask(step.getAccumulate()); }},
-    {"padding of a biased vocabulary has a part in the sum",
+    {"padding of a biased vocabulary enters the sum",
      {"bert"},
      meshOf(1, 2),
      [](StepOp step) { return dropMask(step.getAccumulate()); }},
@@ -199,7 +199,7 @@ const Fault faults[] = {
              return true;
            });
      }},
-    {"a part is taken where a sum of parts is wanted",
+    {"a reduce-scatter does not add partial sums",
      {"gpt"},
      meshOf(1, 2),
      [](StepOp step) {
@@ -215,7 +215,7 @@ const Fault faults[] = {
              return true;
            });
      }},
-    {"a gradient is summed over devices that have the same",
+    {"a gradient is summed over devices that replicate it",
      {"mlp"},
      meshOf(2, 2),
      [](StepOp step) {
@@ -234,12 +234,12 @@ const Fault faults[] = {
      [](StepOp step) {
        return dropReduction(step.getUpdate(), "data", Combine::sum, isScalar);
      }},
-    {"a gathered part is its neighbour's",
+    {"an all-gather returns another parameter",
      {"bert"},
      meshOf(2, 1, 3),
      [](StepOp step) {
        // A matrix is taken for another of its shape that was gathered before.
-       SmallVector<std::pair<Value, Value>> seen; // Part and whole.
+       SmallVector<std::pair<Value, Value>> seen; // Shard, full tensor.
        return changeFirst<AllGatherOp>(
            step.getAccumulate(), [&](AllGatherOp op) {
              for (auto [part, whole] :
@@ -270,7 +270,7 @@ TEST_P(Mutations, AreNoticed) {
   ASSERT_TRUE(broken.refused.empty()) << broken.refused;
   EXPECT_TRUE(isMutated);
   EXPECT_GT(zoo().compare(fault.model, broken), 1e-10);
-  // It is the fault, and not the plan.
+  // The fault causes the deviation, not the plan.
   static std::map<std::string, double> sound;
   auto [found, isNew] =
       sound.try_emplace(fault.model.print() + fault.plan.name());

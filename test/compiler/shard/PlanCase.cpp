@@ -47,7 +47,7 @@ Zoo::Zoo() {
 }
 
 namespace {
-/// Picks what a model has: the usual, or one of all by the model's number.
+/// Picks sizes of a model: the usual ones, or drawn ones by `Model::sizes`.
 class Sizes {
 public:
   explicit Sizes(const Model &model)
@@ -76,9 +76,9 @@ int64_t Model::globalBatch() const {
   return family == "resnet" ? 12 : Sizes(*this).pick<int64_t>(11, {9, 11, 13});
 }
 
-// A large epsilon, because gradients that are rounding alone must not become
-// steps; for the same reason no Adam where norms of few values make much of
-// small differences.
+// Epsilon is large, because gradients that are only rounding errors must not
+// become steps; for the same reason there is no Adam where norms of few values
+// magnify small differences.
 std::string Zoo::describe(const Model &model) const {
   const std::string &family = model.family;
   Sizes sizes(model);

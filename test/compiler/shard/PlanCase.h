@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Training under a plan: what the property test draws and the mutations break.
+// Training under a plan, for the property test and the mutations.
 #ifndef KILN_TEST_COMPILER_SHARD_PLANCASE_H
 #define KILN_TEST_COMPILER_SHARD_PLANCASE_H
 
@@ -11,7 +11,7 @@
 
 namespace kiln::test {
 
-/// What training came to.
+/// Result of training.
 struct Outcome {
   std::vector<double> losses;
   std::string refused; // Why there is no artifact; empty if there is one.
@@ -21,7 +21,7 @@ struct Outcome {
 /// A small model whose sizes nothing divides.
 struct Model {
   std::string family; // gpt, bert, classifier, mlp or resnet
-  unsigned sizes = 0; // 0: what tests know of; otherwise what to draw them by.
+  unsigned sizes = 0; // 0: the usual ones; otherwise their seed.
   std::string precision = "f64";
 
   int64_t globalBatch() const;

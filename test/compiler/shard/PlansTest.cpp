@@ -18,7 +18,7 @@ struct Draw {
   Plan plan;
 };
 
-/// What a draw has, of what can be had together.
+/// Features of a draw, of those that can be combined.
 std::vector<std::string> getFeatures(const Draw &draw) {
   std::vector<std::string> features;
   auto add = [&](bool has, std::string name) {
@@ -41,8 +41,8 @@ class Drawer {
 public:
   Drawer(Zoo &zoo, uint64_t seed) : zoo(zoo), generator(seed) {}
 
-  /// Of some plans of a model the one that shows most of what was seen least:
-  /// pairs of features, and every fifth time a feature on its own.
+  /// Of some plans of a model, the one that shows most of the features seen
+  /// least: pairs of them, and every fifth time one alone.
   Draw draw() {
     Draw best;
     double bestScore = -1;
@@ -65,7 +65,7 @@ public:
     return best;
   }
 
-  /// A pair of features, or one alone and nothing.
+  /// A pair of features, or a single one and an empty string.
   using Shown = std::pair<std::string, std::string>;
   std::map<Shown, int> seen;
   std::map<std::string, int> ofFamily;
@@ -86,7 +86,7 @@ private:
   }
 
   std::vector<Draw> drawCandidates() {
-    // In turn; compiling a ResNet takes as long as three of the others.
+    // In turn; compiling a ResNet takes as long as three other models.
     static const char *families[] = {"gpt",  "bert",       "classifier", "gpt",
                                      "bert", "mlp",        "gpt",        "bert",
                                      "mlp",  "classifier", "resnet"};
@@ -122,7 +122,7 @@ int getNumber(const char *name, int otherwise) {
 }
 
 TEST(Plans, ShowEveryPairOfFeatures) {
-  // Those of a line exclude each other.
+  // Features of a line exclude each other.
   const std::vector<std::vector<std::string>> features = {
       {"data"},
       {"tensor"},
@@ -148,7 +148,7 @@ TEST(Plans, ShowEveryPairOfFeatures) {
 }
 
 TEST(Plans, GiveTheLossesOfOneDevice) {
-  // Those before the first are drawn, but not trained.
+  // Cases before the first are drawn, but not trained.
   int first = getNumber("KILN_PLAN_FIRST", 1);
   int cases = getNumber("KILN_PLAN_CASES", fewestCases);
   Zoo zoo;
@@ -161,7 +161,7 @@ TEST(Plans, GiveTheLossesOfOneDevice) {
     std::string what = model.print() + " " + draw.plan.name();
     SCOPED_TRACE(what);
     Outcome outcome = zoo.train(model, draw.plan);
-    // The space has valid plans alone.
+    // The space has only valid plans.
     EXPECT_EQ(outcome.refused, "");
     double bound = model.precision == "f64"   ? 1e-10
                    : model.family == "resnet" ? 1e-4

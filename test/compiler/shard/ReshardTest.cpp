@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Every pair of shardings of a tensor that nothing divides: cut as the one and
-// resharded to the other it is, bit for bit, what the definition of a cut gives
-// to each device. Blocks, runs and terms of a sum included.
+// Every pair of shardings of a tensor that nothing divides: resharded from the
+// one to the other, each device has, bit for bit, the shard that the definition
+// of a cut gives it. Blocks, flat shards and partial sums are included.
 #include "compiler/shard/Resharder.h"
 #include "test/compiler/CompiledModule.h"
 
@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t rows = 5, columns = 12;
 
 /// All ways to cut two dimensions over two axes, the second also in two blocks
-/// of units of two, to cut what that leaves into runs, and to be terms over
-/// what is left of the axes.
+/// of units of two, to cut the flattened shard, and to be partial over the axes
+/// that are left.
 std::vector<Sharding> enumerateShardings(bool withPartial) {
   const std::vector<shard::Axes> axes = {{}, {0}, {1}, {0, 1}, {1, 0}};
   const std::vector<shard::Axes> terms = {{}, {0}, {1}, {0, 1}};
@@ -39,8 +39,8 @@ std::vector<Sharding> enumerateShardings(bool withPartial) {
   return all;
 }
 
-/// What a device must have of values[r][c]: by the definition of a cut, element
-/// by element. Padding is zero.
+/// Local shard of values[r][c], by the definition of a cut, element by element.
+/// Padding is zero.
 std::vector<float> getPart(const std::vector<float> &values,
                            const Sharding &sharding, const shard::Mesh &mesh,
                            int64_t device) {
@@ -51,7 +51,7 @@ std::vector<float> getPart(const std::vector<float> &values,
       part = part * mesh.sizes[axis] + place[axis];
     return part;
   };
-  // The numbers in the whole of what a part has of a dimension; -1: padding.
+  // Global indices of the shard's elements along a dimension; -1: padding.
   auto numbersOf = [&](const shard::Cut &cut, int64_t size) {
     int64_t parts = mesh.countParts(cut.axes), block = size / cut.blocks;
     int64_t room = (block / cut.unit + parts - 1) / parts * cut.unit;
@@ -76,7 +76,7 @@ std::vector<float> getPart(const std::vector<float> &values,
   return {begin, begin + room};
 }
 
-/// What the device has of x: its part, or zeros if another has its term.
+/// Local shard of x; along partial axes, zeros on all but the first rank.
 Value place(OpBuilder &builder, Resharder &resharder, Value x,
             const Sharding &sharding) {
   Composer c(builder, x.getLoc());

@@ -62,7 +62,7 @@ func.func @heads(%x: tensor<?x5x8xf32> {kiln.input = "x"}, %qkv: tensor<8x24xf32
 
 // -----
 
-// Rows of the vocabulary: a device looks up the ids that it has and gives zeros for the others, which are partial sums.
+// Rows of the vocabulary: a device looks up the ids that it has and gives zeros for other ids, which are partial sums.
 // CHECK-LABEL: func.func @vocabulary(
 // CHECK: %[[RANK:.*]] = kiln.read @coordinate.tensor
 // CHECK: %[[FIRST:.*]] = kiln.mul %[[RANK]]

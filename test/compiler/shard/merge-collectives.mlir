@@ -31,7 +31,7 @@ module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [2, 2]>} {
     return %1, %2, %3 : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>
   }
 
-  // Only what goes over the same axes, is combined alike and has the same elements goes together.
+  // Only collectives with the same axes, combination and element type are merged.
   // CHECK-LABEL: @apart
   // CHECK-COUNT-4: kiln.all_reduce {{sum|max}} %{{[a-z0-9]+}} over
   func.func @apart(%x: tensor<2xf32>, %y: tensor<2xf64>) -> (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf64>) {
@@ -42,7 +42,7 @@ module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [2, 2]>} {
     return %1, %2, %3, %4 : tensor<2xf32>, tensor<2xf32>, tensor<2xf32>, tensor<2xf64>
   }
 
-  // A sum that something waits for is not put off until another one is known.
+  // A sum whose result is used is not delayed until another one is known.
   // CHECK-LABEL: @used
   // CHECK: %[[FIRST:.*]] = kiln.all_reduce sum %{{.*}} over ["data"] : (tensor<2xf32>)
   // CHECK: %[[NEXT:.*]] = kiln.exp %[[FIRST]]
@@ -54,7 +54,7 @@ module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [2, 2]>} {
     return %3 : tensor<2xf32>
   }
 
-  // Two small variables are gathered together, and while the bucket before is used.
+  // Two small variables are gathered together, while the previous bucket is used.
   // CHECK-LABEL: @ahead
   // CHECK: %[[A:.*]] = kiln.all_gather %{{.*}} -> tensor<16xf32>
   // CHECK: %[[BC:.*]]:2 = kiln.all_gather %{{.*}}, %{{.*}} : (tensor<4xf32>, tensor<4xf32>) -> (tensor<8xf32>, tensor<8xf32>)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // RUN: kiln-opt %s -split-input-file -verify-diagnostics -kiln-differentiate "-kiln-build-step=optimizer=sgd" "-kiln-shard=data=2 tensor=2"
 
-// The batch lies over `data`: a device would miss its part of the others' samples.
+// The batch is cut over `data`: a gradient cut over it, too, would miss the samples of other replicas.
 // expected-error @below {{wanted cuts over the axis tensor, or none}}
 kiln.variable @w : tensor<6x10xf64> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["data"]>]>}
 func.func @model(%x: tensor<?x6xf64> {kiln.input = "x"}, %w: tensor<6x10xf64> {kiln.variable = @w}) -> tensor<f64> attributes {kiln.loss} {

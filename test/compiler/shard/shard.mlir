@@ -9,8 +9,9 @@
 
 // STAGE: needs at least 1 device along each axis and a ZeRO stage of 0 to 3, found data 1, tensor 1 and stage 4
 
-// Ten columns over three devices are four each, two of them padding on the last: masked where they are summed, but for
-// a variable, whose padding is zero. The rows after them give terms of a sum. Gradients are summed over the replicas once, in the update, and the norm over both.
+// Ten columns over three devices are four each, two of them padding on the last: masked where they are summed, except
+// for a variable, whose padding is zero. The row-parallel product after them gives partial sums. Gradients are summed
+// over the replicas once, in the update, and the norm over both axes.
 // TENSOR: kiln.variable @up : tensor<6x4xf64> {{.*}}whole = tensor<6x10xf64>
 // TENSOR: kiln.variable @down : tensor<4x6xf64> {{.*}}whole = tensor<10x6xf64>
 // TENSOR: accumulate
@@ -28,7 +29,7 @@
 // TENSOR: kiln.all_reduce sum %{{.*}} over ["tensor"] : (tensor<f64>)
 // TENSOR-NOT: all_reduce
 
-// What goes over the same axes goes together.
+// Collectives over the same axes are merged.
 // MERGED: } update {
 // MERGED: kiln.all_reduce sum %{{.*}}, %{{.*}}, %{{.*}} over ["data"] : (tensor<f64>, tensor<6x4xf64>, tensor<4x6xf64>)
 // MERGED-NOT: over ["data"]
@@ -56,7 +57,7 @@
 // ZERO3-NOT: all_gather
 // ZERO3: kiln.assign @up, %{{.*}} : tensor<15xf64>
 
-// The buffers for it are told from others, and so is what there is of them at the peak.
+// Buffers of gathered parameters are marked as such, and their bytes at the peak are stated.
 // GATHERED: exec.gathered_bytes =
 // GATHERED: exec.buffer @train.step.{{[0-9]+}} gathered bytes 480
 

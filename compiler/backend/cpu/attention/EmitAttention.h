@@ -12,7 +12,7 @@ namespace kiln::cpu {
 struct AttentionTuning {
   int64_t blockRows = 48; ///< Queries whose scores exist at a time, at most.
   int64_t cachePercent = 100; ///< Of the second cache, for their scores.
-  /// With fewer items than this, one item more or less on a worker shows.
+  /// With fewer items than this, an imbalance of one item costs time.
   int64_t enoughItems = 16;
 
   template <typename Self, typename Field>
@@ -23,7 +23,7 @@ struct AttentionTuning {
   }
 };
 
-/// A block of queries is the order of summation of the keys' gradients.
+/// The block of queries fixes the order of summation of the keys' gradients.
 struct AttentionGradientTuning {
   int64_t enoughItems = 16;
   /// Dividing a pair computes its scores twice, 7 products instead of 5. That
@@ -44,18 +44,17 @@ StagePlan planAttentionGradient(llvm::StringRef symbol,
                                 const CpuTarget &target,
                                 const AttentionGradientTuning &tuning);
 
-/// Buffers: qkv[batch, sequence, 3, heads, width], if there are lengths those
-/// [batch] (i32) -> out[batch, sequence, heads, width], logSumExp[batch, heads,
-/// sequence], then scratch. `logSumExp`
-/// is that of the scaled scores of a row; the gradient recomputes the
-/// probabilities from it. At most one block of query rows of scores exists at
-/// a time, in scratch. Items are (batch, head) pairs, or groups of queries of
-/// a pair where there are few pairs.
+/// Buffers: qkv[batch, sequence, 3, heads, width], lengths[batch] (i32) if
+/// there are any -> out[batch, sequence, heads, width], logSumExp[batch, heads,
+/// sequence], then scratch. `logSumExp` is that of the scaled scores of a row;
+/// the gradient recomputes the probabilities from it. At most one block of
+/// query rows of scores exists at a time, in scratch. Items are (batch, head)
+/// pairs, or groups of queries of a pair where there are few pairs.
 StagePlan emitAttention(mlir::ModuleOp module, llvm::StringRef symbol,
                         const AttentionShape &shape, const CpuTarget &target,
                         const AttentionTuning &tuning = {});
 
-/// Buffers: qkv, out, logSumExp, dOut, lengths or not -> dqkv[batch, sequence,
+/// Buffers: qkv, out, logSumExp, dOut, lengths if any -> dqkv[batch, sequence,
 /// 3, heads, width], then scratch. One stage over (batch, head) pairs; where
 /// there are too few pairs to share out, two stages, one over groups of queries
 /// and one over groups of keys, which compute the scores twice.

@@ -14,8 +14,8 @@ using namespace mlir;
 
 namespace kiln::cpu {
 
-// A tile of few vectors is short of independent sums and loads more per
-// product, which the constant stands for; a wide one may multiply padding.
+// A tile of few vectors has few independent sums and loads more per product,
+// which the constant accounts for; a wide one may multiply padding.
 static int64_t chooseWidthVectors(int64_t width, int64_t lanes, int64_t most) {
   int64_t best = 1;
   double bestCost = 0;

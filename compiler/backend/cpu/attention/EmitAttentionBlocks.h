@@ -7,12 +7,12 @@
 
 namespace kiln::cpu {
 
-/// The sizes of tiles and of what lies in scratch. Every matrix in scratch is
-/// padded to whole tiles, so that tiles need no tails; only what is read from
-/// or written to the kernel's buffers has the exact sizes.
+/// Sizes of tiles and of the matrices in scratch. Those matrices are padded to
+/// whole tiles, so that tiles need no tails; only accesses to the kernel's
+/// buffers have the exact sizes.
 struct AttentionLayout {
-  /// The scores of a block, `strips` matrices of at most `mostRows` rows, have
-  /// `cacheBytes`.
+  /// The scores of a block, `strips` matrices of at most `mostRows` rows, may
+  /// take `cacheBytes`.
   AttentionLayout(const AttentionShape &shape, const CpuTarget &target,
                   int64_t strips, int64_t mostRows, int64_t cacheBytes);
 
@@ -31,7 +31,7 @@ struct AttentionLayout {
   int64_t keyRows;     ///< Sequence, rounded to whole tiles.
 };
 
-/// Hands out parts of one worker's scratch, each on its own cache lines.
+/// Allocates ranges of one worker's scratch, each on its own cache lines.
 class ScratchPlan {
 public:
   ScratchPlan(int64_t elementBytes) : lineElements(64 / elementBytes) {}
@@ -60,7 +60,7 @@ public:
   QueryBlock getBlock(mlir::Value number, mlir::Value keyBegin,
                       mlir::Value keyEnd);
 
-  /// Emits a step as a function. Its body sees only what it is given.
+  /// Emits a step as a function. The body sees its arguments only.
   using StepBody =
       llvm::function_ref<void(const QueryBlock &, llvm::ArrayRef<Place>)>;
   void callStep(llvm::StringRef name, const QueryBlock &block,
@@ -89,8 +89,8 @@ public:
 
   /// One past the last key that the row sees.
   mlir::Value getVisible(const QueryBlock &block, mlir::Value row);
-  /// How far a row of scores is read by the products: rows of one tile share
-  /// it, so what lies past the visible keys must be zero up to here.
+  /// End of the columns that the products read in a row of scores. Rows of one
+  /// tile share it, so scores past the visible keys must be zero up to here.
   mlir::Value getRead(const QueryBlock &block, mlir::Value row);
   /// Runs `body(column, mask)` over the visible keys of a row, the mask null
   /// where all lanes are visible, then zeroes `targets` up to `getRead`.

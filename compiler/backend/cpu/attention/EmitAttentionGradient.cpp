@@ -19,14 +19,14 @@ namespace kiln::cpu {
 
 namespace {
 
-/// What one stage writes, and how a pair is divided for it.
+/// The gradients that one stage writes, and its groups of a pair.
 struct Part {
   std::string symbol;
   bool hasQueries, hasKeys;
   int64_t groupSize, groups;
 };
 
-// The order of summation of the keys' gradients.
+// Fixes the order of summation of the keys' gradients.
 constexpr int64_t kBlockRows = 48;
 
 struct Backward {

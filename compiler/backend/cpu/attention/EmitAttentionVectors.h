@@ -53,8 +53,8 @@ public:
                                       CarryingBody body);
 
   /// Emits `body` once per module as a function of its own, and calls it. The
-  /// body sees its arguments only. LLVM takes time more than linear in the size
-  /// of a nest of loops: a kernel in pieces compiles in half the time.
+  /// body sees its arguments only. LLVM takes more than linear time in the size
+  /// of a loop nest: a kernel split into functions compiles in half the time.
   void call(llvm::StringRef name, mlir::ValueRange arguments,
             llvm::function_ref<void(mlir::ValueRange)> body);
 
@@ -80,8 +80,8 @@ public:
   mlir::Value log2(mlir::Value vector);
   /// One instruction; `right` if either is NaN.
   mlir::Value largest(mlir::Value left, mlir::Value right);
-  /// 2^x for x not far above 0; what would be subnormal comes out as the
-  /// smallest normal numbers, never as zero.
+  /// 2^x for x not far above 0; results that would be subnormal are the
+  /// smallest normal numbers, never zero.
   mlir::Value exp2(mlir::Value x);
   /// The reduction of all lanes, in every lane, in a fixed order.
   mlir::Value sumLanes(mlir::Value vector);
@@ -102,7 +102,7 @@ public:
 
   /// target[0..rows, 0..vectors*lanes] (+)= left[rows, k] * right[k, ...] for k
   /// in [begin, end). Left is read one element at a time, so its strides are
-  /// free; the others have columns of stride 1.
+  /// free; right and target have columns of stride 1.
   void multiplyTile(MatrixPlace left, MatrixPlace right, MatrixPlace target,
                     int64_t rows, int64_t vectors, mlir::Value begin,
                     mlir::Value end, bool accumulate);

@@ -55,7 +55,7 @@ private:
     Value tapRow, tapRows, tapColumn, tapColumns, channel, channels;
     Value isFirst;
   };
-  /// Where the rows of a tile lie.
+  /// Offsets of the rows of a tile.
   struct Rows {
     SmallVector<Value> source, target;
   };
@@ -278,7 +278,7 @@ void SlidingWriter::forDepth(const Item &item,
       });
 }
 
-// Rows past the end are the last one again: they write what it writes.
+// Rows past the end repeat the last one and write the same values.
 SlidingWriter::Rows SlidingWriter::findRows(const Item &item, Value row) {
   const AxisPlan &y = product.rows, &x = product.columns;
   Value last = write.sub(write.sub(item.endRow, write.index(1)), item.firstRow);
@@ -369,8 +369,8 @@ SmallVector<Value> SlidingWriter::emitTile(const Item &item, const Depth &depth,
   return SmallVector<Value>(loop.getResults());
 }
 
-// Later blocks of depth add to what the target holds. All is read before
-// anything is written, because rows past the end repeat the last one.
+// Later blocks of depth accumulate into the target. All is read before anything
+// is written, because rows past the end repeat the last one.
 void SlidingWriter::finish(const Depth &depth, const Rows &rows, Value column,
                            int64_t columns, ArrayRef<Value> sums) {
   int64_t vectors = llvm::divideCeil(columns, write.lanes);

@@ -8,8 +8,8 @@
 
 namespace kiln::cpu {
 
-/// Of the result and of the gradient of the image. The blocks of depth are the
-/// order of summation; items are free.
+/// Tuning of the result and of the gradient of the image. The blocks of depth
+/// fix the order of summation; items are free.
 struct ConvolutionTuning {
   int64_t sourceCachePercent = 25; ///< Of the second cache, for an item's rows.
   int64_t itemRows = 0;            ///< 0: chosen by estimated cost.
@@ -23,8 +23,8 @@ struct ConvolutionTuning {
   }
 };
 
-/// Of the gradient of the filter. Blocks and shares are the order of summation;
-/// how outputs and columns are grouped is free.
+/// Tuning of the gradient of the filter. Blocks and shares fix the order of
+/// summation; the grouping of outputs and columns is free.
 struct FilterGradientTuning {
   int64_t enoughItems = 16;
   int64_t sumCacheEighths = 3; ///< Of the second cache, for an item's sums.

@@ -3,9 +3,10 @@
 // The gradient of a filter sums over all places of all images. A block of some
 // images and rows is packed once: the gradient of the result for tiles of
 // outputs, the image for panels of inputs. Pixels are ordered by row, column
-// and image, and columns of the image by phase of the stride, so that what a
-// tap sees along a row is contiguous in both, whatever the stride; taps walk
-// over the same packed block, and only over places that see the image.
+// and image, and columns of the image by phase of the stride, so that the
+// elements that a tap sees along a row are contiguous in both, whatever the
+// stride; taps walk over the same packed block, and only over places that see
+// the image.
 //   for each item (a share of the blocks, of the outputs and of the inputs)
 //     for each block: pack both
 //       for each panel, for each tap, for each tile: add to the sum
@@ -214,9 +215,9 @@ void WeightWriter::packGrad(const Block &block) {
   });
 }
 
-// A register holds more than a row of the tile: what is too much is
-// overwritten by the next pixel, or lies in the gap behind the tile. The last
-// tiles have no room to be read like this.
+// A register is wider than a row of the tile: the surplus is overwritten by the
+// next pixel, or falls into the gap behind the tile. The last tiles have no
+// room for such reads.
 void WeightWriter::packGradPixel(const Block &block, Value from, Value to) {
   int64_t rows = plan.tileRows, wide = llvm::PowerOf2Ceil(rows);
   int64_t wideTiles =
@@ -456,8 +457,8 @@ void WeightWriter::multiplyTile(const Block &block, const Tap &tap, Value tile,
       });
 }
 
-// Adds the shares, in order, and deals the elements out to the filter. Taps
-// that see nothing but padding have no sums.
+// Adds the shares, in order, and scatters the elements to the filter. Taps that
+// see only padding have no sums.
 void WeightWriter::emitSum() {
   enterStage(symbol + "_sum");
   int64_t rowSize = shape.inputs * filterTaps();

@@ -17,7 +17,7 @@ using namespace mlir;
 
 namespace kiln::cpu {
 
-// Channels that are done together.
+// Channels that are processed together.
 static int64_t getGroup(const PoolShape &shape, const CpuTarget &target,
                         const PoolTuning &tuning) {
   int64_t lanes = target.lanes(shape.elementType.getIntOrFloatBitWidth() / 8);
@@ -199,8 +199,7 @@ void PoolWriter::clear(Value buffer, Value image, Value channel,
   });
 }
 
-// The first element that equals the greatest takes the gradient, and leaves
-// none to those after it.
+// Only the first element that equals the maximum receives the gradient.
 void PoolWriter::scatter(func::FuncOp stage, Value image, Value channel,
                          const Sizes &sizes) {
   const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
@@ -264,7 +263,7 @@ void PoolWriter::emitGradient() {
   func::ReturnOp::create(builder, write.loc);
 }
 
-// Forward shares rows of results, the gradient groups of channels.
+// Items are rows of results forward, groups of channels in the gradient.
 StagePlan planMaxPool(StringRef symbol, const PoolShape &shape,
                       const CpuTarget &, const PoolTuning &) {
   StagePlan stages;

@@ -35,7 +35,7 @@ AxisPlan planForward(const WindowAxis &axis) {
 }
 
 // Place i of the image is seen by tap p of window (i + padding - p) / stride,
-// if that is whole. Of a phase of places, those are the taps of one remainder;
+// if that is an integer. Places of one phase see the taps of one remainder;
 // descending taps see ascending windows.
 AxisPlan planGradient(const WindowAxis &axis) {
   AxisPlan plan = {axis.count, axis.size, 1, axis.stride, {}, {}};
@@ -103,7 +103,7 @@ static void cutRows(const SlidingProduct &product, int64_t rowsPerItem,
   for (const PlaceClass &row : y.classes)
     for (const PlaceClass &column : x.classes) {
       int64_t rows = product.batch * row.count * column.count;
-      // Where nothing is seen, zeros are written: an eighth of a tap's work.
+      // Places that see nothing are set to zero: an eighth of a tap's work.
       bool isEmpty = row.taps == 0 || column.taps == 0;
       int64_t wanted = isEmpty
                            ? 8 * rowsPerItem * std::max<int64_t>(1, allTaps)
@@ -140,7 +140,7 @@ SlidingPlan planSliding(const SlidingProduct &product, const CpuTarget &target,
   plan.tile = chooseTile(target);
   plan.width = plan.tile.vectors * target.lanes(bytes);
   plan.panels = llvm::divideCeil(product.targetChannels, plan.width);
-  // Panels that all start in the same cache set would drive each other out.
+  // Panels that all start in the same cache set would evict each other.
   plan.panelStride =
       product.tapCount() * product.channels * plan.width + 64 / bytes;
   plan.block = chooseBlock(product, bytes == 4 ? 640 : 320);
@@ -156,7 +156,7 @@ SlidingPlan planSliding(const SlidingProduct &product, const CpuTarget &target,
     for (int64_t columnItems = 1; columnItems <= plan.panels; ++columnItems) {
       int64_t perItem = llvm::divideCeil(plan.panels, columnItems);
       cutRows(product, rows, plan);
-      // An item with fewer panels than others is waited for like them.
+      // Items with fewer panels finish early; the stage waits for full ones.
       double waste = double(perItem * columnItems) / plan.panels;
       double cost = waste * itemCost(rows, perItem * plan.width,
                                      plan.rowItems * columnItems);

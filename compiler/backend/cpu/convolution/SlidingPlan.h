@@ -12,7 +12,7 @@ namespace kiln::cpu {
 /// Places of the target along one axis that see the same taps.
 struct PlaceClass {
   int64_t target, count;  ///< The first place, and how many.
-  int64_t source;         ///< What the first tap of the first place sees.
+  int64_t source;         ///< Seen by the first tap of the first place.
   int64_t firstTap, taps; ///< In the order of AxisPlan::taps.
 };
 
@@ -37,8 +37,8 @@ struct AxisPlan {
   }
 };
 
-/// What is multiplied: target[place, column] is the sum over taps and channels
-/// of source[place + tap, channel] filter[channel, column, tap].
+/// A product over windows: target[place, column] is the sum over taps and
+/// channels of source[place + tap, channel] filter[channel, column, tap].
 struct SlidingProduct {
   int64_t batch;
   AxisPlan rows, columns;
@@ -72,8 +72,8 @@ enum ClassField : int64_t {
   kClassFieldCount
 };
 
-/// Blocks of depth, so that a panel's part stays in the first cache: filter
-/// rows, taps of a row and channels that are multiplied at once.
+/// Filter rows, taps of a row and channels that are multiplied at once, so that
+/// this depth of a panel stays in the first cache.
 struct DepthBlock {
   int64_t rows, columns, channels;
 };

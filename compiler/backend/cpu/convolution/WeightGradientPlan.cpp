@@ -52,8 +52,8 @@ static void chooseBlocks(const ConvolutionShape &shape, int64_t depth,
                          WeightPlan &plan) {
   int64_t height = shape.windows.rows.count,
           width = shape.windows.columns.count;
-  // Images that the last block lacks are computed as zeros: a few less per
-  // block may leave none.
+  // Images missing from the last block are computed as zeros: slightly smaller
+  // blocks may leave none.
   int64_t most = std::clamp<int64_t>(depth / (height * width), 1, shape.batch);
   auto padded = [&](int64_t images) {
     return llvm::alignTo(shape.batch, uint64_t(images));

@@ -8,10 +8,10 @@
 
 namespace kiln::cpu {
 
-/// Where a tap finds what it multiplies. Columns are of packed rows.
+/// Positions of the operands of a tap. Columns are those of packed rows.
 enum TapField : int64_t {
   kTapRow,
-  kFirstRow, ///< Of the result that the tap sees the image from.
+  kFirstRow, ///< Of the result, where the tap sees the image.
   kEndRow,
   kGradColumn,
   kImageColumn,

@@ -3,7 +3,7 @@
 // The loop nest of Goto and van de Geijn with all sizes known:
 //   for each item (a block of C)
 //     for each block of k: pack B into panels that stay in the second cache
-//       for each block of rows: pack A, if it lies across
+//       for each block of rows: pack A, if its columns are contiguous
 //         for each panel, for each register tile: multiply
 // A with contiguous rows is read in place: its scalars are at constant
 // distances from one pointer, and six streams do not trouble the cache.
@@ -269,16 +269,16 @@ void GemmWriter::packRight(Value n0, Value nEnd, const Depth &depth) {
                  [&] { pack(wholeEnd, tailColumns()); });
 }
 
-// Rows of A lie side by side: one row of k is read through and dealt out to
-// the panels, so that every line of A is touched once.
+// Columns of A are contiguous: for each k, a column is read once and dealt out
+// to the panels, so that every line of A is touched once.
 void GemmWriter::packLeft(Value i0, Value iEnd, const Depth &depth) {
   int64_t rows = plan.tile.rows;
   Value wholeEnd = write.min(iEnd, write.index(shape.m - tailRows()));
   int64_t wide = llvm::PowerOf2Ceil(rows);
   Value tiles = write.div(write.sub(wholeEnd, i0), rows);
-  // A register holds more than a row of the panel. What is too much is
-  // overwritten by the next row, or lies in the gap between panels; only the
-  // last tile of A has no room to be read like this.
+  // A register is wider than a row of the panel. The surplus is overwritten by
+  // the next row, or falls into the gap between panels; only the last tile of A
+  // has no room for such reads.
   int64_t wideLimit = shape.m - tailRows();
   if (wide - rows > tailRows())
     wideLimit = std::max<int64_t>(0, wideLimit - rows);
@@ -349,7 +349,7 @@ void GemmWriter::emitTile(Value row, Value leftPlace, Value column, Value panel,
       [&] { finish(sums, place, row, column, rows, columns, false); });
 }
 
-// Later blocks of k add to what C holds.
+// Later blocks of k accumulate into C.
 SmallVector<Value> GemmWriter::addPrevious(ArrayRef<Value> sums, Value place,
                                            int64_t rows, int64_t columns,
                                            const Depth &depth) {

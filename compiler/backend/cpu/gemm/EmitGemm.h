@@ -38,10 +38,10 @@ struct GemmTuning {
 };
 
 /// Rewrites finished values of C before they are stored. `values` is a vector
-/// of the elements of C at [row, column], [row, column + 1], ...; its size is
-/// that of a register or, at the right edge of C, what is left. `extra` are the
+/// of the elements of C at [row, column], [row, column + 1], ...; it has the
+/// size of a register or, at the right edge of C, of the rest. `extra` are the
 /// stage's arguments for the additional buffers. With `accumulate`, the values
-/// include what C held.
+/// include the previous C.
 using GemmEpilogue = llvm::function_ref<mlir::Value(
     mlir::OpBuilder &, mlir::Location, mlir::Value values, mlir::Value row,
     mlir::Value column, mlir::ValueRange extra)>;

@@ -278,7 +278,7 @@ void HeadWriter::prefetchTile(int64_t rows, int64_t columns, Value buffer,
       write.prefetch(buffer, write.add(place, i * stride + j));
 }
 
-// `addsTo` says at run time whether the tile is added to what is there.
+// `addsTo` says at run time whether the tile is accumulated.
 void HeadWriter::storeTile(ArrayRef<Value> sums, int64_t rows, int64_t columns,
                            Value buffer, Value place, int64_t stride,
                            Value addsTo) {

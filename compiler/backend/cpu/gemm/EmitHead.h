@@ -7,7 +7,7 @@
 
 namespace kiln::cpu {
 
-/// Chunks of tokens, blocks of the vocabulary and slices of blocks are the
+/// Chunks of tokens, blocks of the vocabulary and slices of blocks fix the
 /// order of summation; only how much of dW is computed at a time is free.
 struct HeadTuning {
   int64_t gradientCachePercent = 50; ///< Of the second cache.

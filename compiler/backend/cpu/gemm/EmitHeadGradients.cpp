@@ -27,7 +27,7 @@ void HeadWriter::computeGradients(Value slice, const Chunk &chunk) {
 }
 
 // W^T of a block as panels [width / rows][row of W][rows]. As in packing A for
-// a product, a register is more than a row of a panel and the surplus is
+// a product, a register is wider than a row of a panel and the surplus is
 // overwritten by the next row.
 void HeadWriter::packWeights(Value block) {
   int64_t rows = plan.tile.rows, wide = llvm::PowerOf2Ceil(rows);
@@ -141,7 +141,7 @@ void HeadWriter::computeWeightGradient(Value block, const Chunk &chunk) {
   });
 }
 
-// Adds the slices in order and turns the panel the right way round.
+// Adds the slices in order and transposes the panel back.
 void HeadWriter::reduceInputGradient(Value inChunk, const Chunk &chunk) {
   int64_t width = shape.width, lanes = write.lanes;
   int64_t sliceStride = plan.chunkPanels * width * plan.lanes;

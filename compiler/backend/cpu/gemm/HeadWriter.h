@@ -10,8 +10,8 @@
 
 namespace kiln::cpu {
 
-/// Sizes of blocks, and where the parts of the shared scratch begin (in
-/// elements). A panel is `lanes` tokens wide, `lanes` being several registers.
+/// Sizes of blocks, and offsets into the shared scratch (in elements). A panel
+/// is `lanes` tokens wide, `lanes` being several registers.
 struct HeadPlan {
   TileShape tile;
   int64_t lanes;

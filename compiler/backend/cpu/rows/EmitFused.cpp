@@ -81,7 +81,7 @@ void FusedEmitter::ifLastItem(function_ref<void()> emitBody) {
 void FusedEmitter::emitFlat() {
   startStage();
   StageRange range = getRange(stage);
-  // The only row may still be numbered, by dimensions of size 1.
+  // The only row may still have indices, of dimensions of size 1.
   rowIndices.assign(domain.getSplit(), index().constant(0));
   prepareRow();
   // Row values first: they are the same for every column.
@@ -214,14 +214,14 @@ void FusedEmitter::finishReduction(Operation *op, Value group, Value column,
   });
 }
 
-// Where the partial results of a chunk begin.
+// Offset of a chunk's partial results.
 Value FusedEmitter::partialPlace(Operation *op, Value number) {
   return index().add(
       index().constant(plan.partials.lookup(op)),
       index().mul(number, FusedPlan::getPartialStride(op, domain)));
 }
 
-// Of `count` chunks from `first` on, in their order.
+// Combines `count` chunks from `first` on, in order.
 Value FusedEmitter::combinePartials(Operation *op, Value first, int64_t count,
                                     Value column) {
   Reduction reduction = cast<Structured>(op).getReduction();
@@ -252,7 +252,7 @@ void FusedEmitter::emitRow(Value row) {
   storeSharedResults();
 }
 
-// Whether the row is the first of those that compute the same of `value`.
+// Whether the row is the first of those that compute equal elements of `value`.
 Value FusedEmitter::isFirstRowOf(Value value) {
   Value isFirst = arith::ConstantOp::create(
       builder, loc, builder.getIntegerAttr(builder.getI1Type(), 1));
@@ -266,8 +266,8 @@ Value FusedEmitter::isFirstRowOf(Value value) {
   return isFirst;
 }
 
-// In a loop of their own: the loops of the passes are not slowed down by what
-// most rows do not do.
+// In a loop of their own, which only the first of these rows runs: the loops of
+// the passes stay fast.
 void FusedEmitter::storeSharedResults() {
   for (unsigned position : access.getSharedStores()) {
     Value result = results[position];
@@ -353,7 +353,7 @@ SmallVector<Value> FusedEmitter::walkColumns(unsigned pass, Value begin,
   return SmallVector<Value>(loop.getResults());
 }
 
-// The columns that are no whole vector.
+// The columns past the last whole vector.
 SmallVector<Value> FusedEmitter::walkTail(unsigned pass,
                                           ArrayRef<Value> accumulators) {
   int64_t begin = wholeColumns();
@@ -373,8 +373,8 @@ Value FusedEmitter::reduceLanes(Operation *op, Value accumulator) {
   return vector::ReductionOp::create(builder, loc, kind, accumulator);
 }
 
-// Everything one place of the row contributes in this pass. All loads of a
-// place come before its stores, so that a result may lie over an operand.
+// All that one place of the row contributes in this pass. All loads of a place
+// come before its stores, so that a result may overlap an operand.
 SmallVector<Value> FusedEmitter::emitPoints(Points &points,
                                             ArrayRef<Value> accumulators) {
   const RowAccess::Pass &pass = access.getPasses()[points.pass];

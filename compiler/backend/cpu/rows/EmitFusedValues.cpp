@@ -78,7 +78,7 @@ Value FusedEmitter::computePoint(Value value, Points &points) {
     return loadPoints(input(argument),
                       index().add(rowBase(value), points.column), element,
                       points.mask);
-  // What an earlier pass has stored is read back rather than computed again.
+  // Values that an earlier pass has stored are read back, not recomputed.
   if (access.isReadBack(value, points.pass))
     return loadPoints(output(access.getOutput(value)),
                       index().add(rowBase(value), points.column), element,

@@ -105,7 +105,7 @@ private:
   mlir::Location loc;
   mlir::func::FuncOp stage;
   const FusedPlan::Stage *current = nullptr; // The stage being written.
-  llvm::SmallVector<mlir::Value> results; // What the kernel yields.
+  llvm::SmallVector<mlir::Value> results;    // Yielded values.
   const int64_t width;
 
   // Of the row being emitted.

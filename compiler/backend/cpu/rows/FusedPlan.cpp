@@ -7,9 +7,9 @@ using namespace mlir;
 
 namespace kiln::cpu {
 
-// Orders of summation, which belong to the kernel and not to its tuning: chunks
-// of rows do not depend on the workers, and registers per value where sums run
-// along rows not on what else is fused, because recomputation gives the same
+// Orders of summation, which belong to the kernel and not to its tuning. Chunks
+// of rows do not depend on the workers. Registers per value in sums along rows
+// do not depend on what else is fused, because recomputation must give the same
 // numbers in other kernels.
 constexpr int64_t kChunks = 16, kSumVectors = 2;
 

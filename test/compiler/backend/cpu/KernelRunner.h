@@ -27,8 +27,8 @@ public:
   void run(std::vector<void *> buffers, int64_t workers) const;
 
   const StagePlan &code() const { return kernel; }
-  /// Room for `workers`, allocated once and filled with NaN, so that reading
-  /// what was never written shows.
+  /// Room for `workers`, allocated once and filled with NaN, so that reads of
+  /// unwritten scratch show.
   void *scratch(int64_t workers) const;
   double compileSeconds() const { return seconds; }
 

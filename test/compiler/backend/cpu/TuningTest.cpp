@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // A tuning parameter changes how fast a kernel is, never what it computes: for
 // every parameter that any family has, other values give the same bits.
-// Parameters are found in the plans, so that a new one is tested as it is.
+// Parameters are found in the plans, so that a new one is tested without a
+// change here.
 #include "compiler/Compile.h"
 #include "test/compiler/CompiledModule.h"
 
@@ -152,7 +153,7 @@ std::vector<Bytes> run(exec::KernelOp kernel, const TuningRecord &record) {
   size_t inputs = operands.size();
   for (Type output : body.getTerminator()->getOperandTypes())
     operands.emplace_back(getByteSize(output), std::byte(0xff));
-  // What is read before it is written is not a number.
+  // Scratch is NaN until it is written.
   operands.emplace_back(plan->scratchBytes + 64, std::byte(0xff));
   std::vector<void *> buffers;
   for (Bytes &operand : operands)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Kernels are compiled, loaded and compared with attention as it is written
-// down, in double precision.
+// Kernels are compiled, loaded and compared with the definition of attention,
+// in double precision.
 #include "AttentionKernel.h"
 
 #include <gtest/gtest.h>
@@ -64,7 +64,7 @@ static std::vector<double> makeValues(size_t count, unsigned seed,
   std::vector<double> values(count);
   for (double &value : values) {
     value = distribution(generator);
-    if (!isDouble) // The reference starts from what the kernel sees.
+    if (!isDouble) // The reference has the kernel's operands.
       value = static_cast<float>(value);
   }
   return values;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Kernels are compiled, loaded and compared with convolution and pooling as
-// they are written down, in double precision. That the definitions in kiln ops
-// say the same is shown by the gradient cases, which run both.
+// Kernels are compiled, loaded and compared with the definitions of convolution
+// and pooling, in double precision. The gradient cases, which run both, show
+// that the definitions in kiln ops agree.
 #include "compiler/backend/cpu/convolution/EmitConvolution.h"
 #include "test/compiler/backend/cpu/KernelRunner.h"
 
@@ -282,7 +282,7 @@ TEST(Pool, OfRandomShapes) {
     check(drawCase(random, true), CpuTarget::host(), true);
 }
 
-// What residual networks are made of, with fewer channels.
+// Shapes of residual networks, with fewer channels.
 TEST(Convolution, OfResidualNetworks) {
   for (const Case &c : {Case{9, 28, 28, 1, 16, 7, 7, 2, 2, 3, 3},
                         Case{2, 23, 17, 3, 24, 7, 7, 2, 2, 3, 3},
@@ -314,8 +314,8 @@ TEST(Convolution, WithWindowsInThePadding) {
   check({2, 3, 1, 9, 8, 3, 2, 2, 4, 4, 3}, CpuTarget::host(), false);
 }
 
-// Other registers than this machine's: what is generated for AVX-512 and for
-// SSE computes the same, as LLVM splits or joins its vectors.
+// Other registers than this machine's: code for AVX-512 and for SSE computes
+// the same, as LLVM splits or joins its vectors.
 TEST(Convolution, OfOtherRegisters) {
   for (auto [bytes, registers] : {std::pair(64, 32), std::pair(16, 16)}) {
     CpuTarget target = CpuTarget::host();
