@@ -25,7 +25,7 @@ public:
     const Safetensors::Entry *entry;
   };
 
-  /// `inputRejected` with what is damaged or missing.
+  /// `inputRejected` with the damaged or missing file.
   static Expected<Checkpoint> open(const std::string &folder);
 
   const std::string &folder() const { return folder_; }

@@ -46,7 +46,7 @@ struct TrainOptions {
   std::string lossesPath; // One line per step, for tests; empty for none.
 
   std::string runFolder; // For metrics and checkpoints; empty for none.
-  /// The checkpoint to go on from: "auto" is the newest whole one of the run
+  /// The checkpoint to go on from: "auto" is the newest intact one of the run
   /// folder, "none" is none, anything else is a checkpoint's path.
   std::string resume = "auto";
   /// Give all variables their initial values if no checkpoint does.

@@ -103,7 +103,7 @@ private:
     verb->add_option("--steps", steps, "stop after this many steps")
         ->check(CLI::PositiveNumber);
     verb->add_option("--resume", runOptions.resume,
-                     "auto (the newest whole checkpoint of the run folder), "
+                     "auto (the newest intact checkpoint of the run folder), "
                      "none, or a checkpoint's path");
     CLI::Option *folder = verb->add_option(
         "--run-folder", runFolder,
