@@ -13,22 +13,22 @@ namespace kiln {
 /// Mesh axes, major first; null is none.
 using Axes = flatbuffers::Vector<uint32_t>;
 
-/// `size` cut into `count` parts, as the schema says.
+/// `size` cut into `count` shards, as the schema says.
 struct Cut {
   uint64_t size, count;
 
-  /// Room of every part.
+  /// Elements of every shard, padding included.
   uint64_t part() const { return (size + count - 1) / count; }
   uint64_t begin(uint64_t number) const {
     return std::min(size, number * part());
   }
-  /// Elements of a part, without padding.
+  /// Elements of shard `number`, without padding.
   uint64_t valid(uint64_t number) const {
     return begin(number + 1) - begin(number);
   }
 };
 
-/// The shape in which a variable is cut.
+/// The shape in which a variable is sharded.
 inline const flatbuffers::Vector<int64_t> &
 viewOf(const artifact::Variable &variable) {
   return variable.view() && variable.view()->size() ? *variable.view()
@@ -55,7 +55,7 @@ public:
     return device % axes_.Get(axis)->size();
   }
 
-  /// How many parts the axes make.
+  /// Product of the axis sizes: the number of shards they make.
   uint32_t count(const Axes *axes) const {
     uint32_t count = 1;
     if (axes)
@@ -64,7 +64,7 @@ public:
     return count;
   }
 
-  /// Which of the parts a device has.
+  /// Index of a device's shard.
   uint32_t part(uint32_t device, const Axes *axes) const {
     uint32_t part = 0;
     if (axes)
@@ -73,7 +73,7 @@ public:
     return part;
   }
 
-  /// The device with this part that has coordinate 0 on all other axes.
+  /// The device with this shard that has coordinate 0 on all other axes.
   uint32_t firstDevice(uint32_t part, const Axes *axes) const {
     uint32_t device = 0;
     for (uint32_t i = axes ? axes->size() : 0; i-- > 0;) {
@@ -84,7 +84,7 @@ public:
     return device;
   }
 
-  /// How far apart two devices are that are next to each other on an axis.
+  /// Stride of an axis in device numbers.
   uint32_t step(uint32_t axis) const {
     uint32_t step = 1;
     for (uint32_t i = axis + 1; i < axes_.size(); ++i)
@@ -93,7 +93,7 @@ public:
   }
 
   /// The devices that differ from this one only in `axes`, in the order of
-  /// their parts.
+  /// their shards.
   std::vector<uint32_t> members(uint32_t device, const Axes *axes) const {
     uint32_t first = device - firstDevice(part(device, axes), axes);
     std::vector<uint32_t> members(count(axes));

@@ -50,7 +50,7 @@ uint32_t Tiling::firstDeviceOf(uint32_t part) const {
 Tiling::Run Tiling::find(uint64_t element) const {
   Run run{0, 0, element, inner_ - element % inner_};
   uint64_t within = element % inner_, index = element / inner_;
-  // From the last dimension to the first; what is cut last makes the run.
+  // From the last dimension to the first; the last sharded one bounds the run.
   uint64_t scale = inner_, partScale = 1, local = within;
   for (size_t i = dimensions_.size(); i-- > 0;) {
     const Cut &cut = dimensions_[i].cut;

@@ -9,33 +9,33 @@
 
 namespace kiln {
 
-/// Where the elements of a variable lie: which part holds an element of the
-/// whole tensor, and at which place of that part. The only code that tells;
-/// slices and collectives cut single dimensions, by Cut as this does.
+/// Maps each element of a variable's full tensor to the shard that holds it and
+/// its offset there. The only code that does; slices and collectives shard
+/// single dimensions, with the same Cut.
 class Tiling {
 public:
-  /// Elements that are contiguous in the whole tensor and in a part.
+  /// Elements contiguous both in the full tensor and in a shard.
   struct Run {
     uint32_t part;
-    uint64_t local, whole, count; // Places of the first in both.
+    uint64_t local, whole, count; // Offsets in both.
   };
 
   /// Artifact and mesh must outlive it.
   Tiling(const Mesh &mesh, const artifact::Variable &variable);
 
-  /// Elements of the whole tensor.
+  /// Elements of the full tensor.
   uint64_t elements() const { return elements_; }
-  /// Elements that every device has room for, padding included.
+  /// Elements of every local shard, padding included.
   uint64_t localElements() const { return flat_.part(); }
   bool isPadded() const { return elements_ != parts_ * localElements(); }
 
   uint32_t parts() const { return static_cast<uint32_t>(parts_); }
-  /// The part that a device has. Devices may have the same.
+  /// Index of a device's shard. Replicas have the same.
   uint32_t partOf(uint32_t device) const;
-  /// The first device that has a part.
+  /// The first device that has a shard.
   uint32_t firstDeviceOf(uint32_t part) const;
 
-  /// Calls function(run) with runs that tile elements [begin, end) of the whole
+  /// Calls function(run) with runs that tile elements [begin, end) of the full
   /// tensor, in order.
   template <typename Function>
   void forEachRun(uint64_t begin, uint64_t end, Function function) const {
@@ -53,14 +53,14 @@ private:
     const Axes *axes;
   };
 
-  /// The run from an element of the whole tensor on.
+  /// The run from an element of the full tensor on.
   Run find(uint64_t element) const;
 
   const Mesh mesh_;
-  std::vector<Dimension> dimensions_; // Up to the last one that is cut.
-  uint64_t inner_ = 1;                // Elements of those after it.
+  std::vector<Dimension> dimensions_; // Up to the last sharded one.
+  uint64_t inner_ = 1;                // Elements of the dimensions after it.
   uint64_t elements_ = 1;
-  Cut flat_{1, 1}; // Of the local tensor.
+  Cut flat_{1, 1}; // Of the local shard.
   const Axes *flatAxes_;
   uint64_t parts_ = 1;
 };

@@ -79,7 +79,7 @@ std::string nameOf(const artifact::Command &command,
 
 std::string nameCollective(const artifact::Phase &phase, uint32_t number,
                            const artifact::Index &index) {
-  uint32_t before = 0; // Collectives of the phase.
+  uint32_t before = 0; // Collectives earlier in the phase.
   for (uint32_t i = 0; i < number; ++i)
     before += phase.commands()->Get(i)->action_as_Collective() != nullptr;
   return nameOf(*phase.commands()->Get(number), index) + " (" +

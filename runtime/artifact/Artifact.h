@@ -10,9 +10,9 @@
 
 namespace kiln {
 
-/// A compiled program whose bytes and meaning have been checked: every place
-/// lies in the arena, every index is in range, names are unique. Nothing of it
-/// has been executed.
+/// A compiled program whose bytes and meaning have been checked: every place is
+/// in the arena, every index in range, names are unique. None of its code has
+/// been executed.
 class Artifact {
 public:
   static Expected<Artifact> load(const std::string &path);
@@ -28,7 +28,7 @@ public:
   const std::vector<Section> &sections() const { return container_.sections(); }
   const std::string &origin() const { return container_.origin(); }
 
-  /// What devices of one share of the batch run. All images have the same
+  /// The image of devices with one share of the batch. All images have the same
   /// variables and programs, in the same order.
   const artifact::Image &image(uint32_t number = 0) const {
     return *index_->images()->Get(number);
@@ -57,12 +57,12 @@ private:
   const artifact::Index *index_ = nullptr;
 };
 
-/// What a command is called in profiles and traces.
+/// Name of a command in profiles and traces.
 std::string nameOf(const artifact::Command &command,
                    const artifact::Index &index);
 
-/// What a collective is called in messages and traces; its number is that of
-/// the phase's command. No other of the program has this name.
+/// Name of a collective in messages and traces, unique in the program; `number`
+/// is its index among the phase's commands.
 std::string nameCollective(const artifact::Phase &phase, uint32_t number,
                            const artifact::Index &index);
 

@@ -20,7 +20,7 @@ constexpr uint64_t maximumSize = uint64_t{1} << 47;
 
 constexpr uint64_t maximumDevices = uint64_t{1} << 16;
 
-/// The runtime keeps a place for each.
+/// The runtime keeps state for each.
 constexpr uint32_t maximumTickets = uint32_t{1} << 16;
 
 struct Extent {
@@ -36,7 +36,7 @@ bool isAligned(const void *element) {
 
 std::string str(uint64_t number) { return std::to_string(number); }
 
-/// Checks one index; the first fault is kept, later ones are not of interest.
+/// Checks one index; only the first fault is kept.
 class Checker {
 public:
   explicit Checker(const Index &index) : index_(index) {}
@@ -49,7 +49,7 @@ public:
       fault("has no image");
     if (index_.targets()->size() == 0)
       fault("has no target");
-    // What follows counts with the mesh.
+    // The checks below index the mesh.
     if (!status_.ok())
       return std::move(status_);
     for (imageNumber_ = 0; imageNumber_ < index_.images()->size();
@@ -134,8 +134,8 @@ private:
             str(image_->arena_bytes()));
   }
 
-  /// [offset, offset + bytes) lies in the arena: on the device, or in the
-  /// host's part.
+  /// [offset, offset + bytes) is in the arena: on the device, or in host
+  /// memory.
   bool checkExtent(uint64_t offset, uint64_t bytes, const std::string &what) {
     uint64_t arena = reservedBytes(), host = image_->arena_bytes();
     if (offset <= arena && bytes <= arena - offset) {
@@ -150,7 +150,7 @@ private:
     return false;
   }
 
-  /// The place lies in the arena in every repetition.
+  /// The place is in the arena in every repetition.
   void checkPlace(const Place *place, uint64_t bytes, uint64_t repeat,
                   const std::string &what) {
     uint64_t last = 0;
@@ -215,7 +215,7 @@ private:
     return status_.ok();
   }
 
-  /// Elements of a device's part, padding included.
+  /// Elements of a local shard, padding included.
   uint64_t countLocal(const Variable &variable, const std::string &what) {
     const auto &view = viewOf(variable);
     uint32_t rank = view.size();
@@ -298,8 +298,8 @@ private:
         checkExtent(zone->offset(), zone->bytes(), "red zone");
   }
 
-  /// The same variables, cut alike, and the same programs as the first image,
-  /// in the same order: the runtime goes by their numbers.
+  /// The same variables, sharded alike, and the same programs as the first
+  /// image, in the same order: the runtime addresses them by index.
   void checkLikeness(const Image &first) {
     if (&first == image_ || !status_.ok())
       return;
@@ -402,7 +402,7 @@ private:
   void checkTickets(const Program &program, const std::string &prefix) {
     std::set<uint32_t> started;
     for (const Phase *phase : *program.phases())
-      // A second walk shows what a repetition leaves to the next.
+      // A second walk shows tickets left open for the next repetition.
       for (uint32_t walk = 0; walk < std::min(phase->repeat(), 2u); ++walk)
         for (uint32_t i = 0; i < phase->commands()->size(); ++i) {
           const Command &command = *phase->commands()->Get(i);

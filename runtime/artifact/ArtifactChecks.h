@@ -7,8 +7,8 @@
 
 namespace kiln {
 
-/// Checks what the flatbuffer's own verifier cannot know, so that the executor
-/// may trust every number. The message names the first thing that is wrong.
+/// Checks facts beyond the flatbuffer's own verifier, so that the executor may
+/// trust every number. The message names the first fault.
 Status checkMeaning(const artifact::Index &index);
 
 } // namespace kiln

@@ -43,7 +43,7 @@ struct Section {
 std::vector<std::byte> packContainer(std::span<const Section> sections);
 
 /// Writes a container beside `path` and renames it, so that a reader sees the
-/// old file or the whole new one.
+/// old file or the complete new one.
 Status writeContainer(const std::string &path,
                       std::span<const Section> sections);
 

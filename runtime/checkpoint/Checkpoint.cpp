@@ -14,7 +14,7 @@ Status reject(const std::string &path, const std::string &found) {
   return Status(Code::inputRejected, path + ": " + found);
 }
 
-/// Calls `take` with pieces of a file. A link or a device is not followed: a
+/// Calls `take` with blocks of a file. A link or a device is not followed: a
 /// checkpoint must not lead out of its folder.
 template <typename Take>
 Status readPieces(const std::string &path, uint64_t limit, Take take) {

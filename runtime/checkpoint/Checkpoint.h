@@ -6,7 +6,7 @@
 //               optim.safetensors  all other variables: moments, step count
 //
 // It is written under another name and renamed once all its bytes are on the
-// disk: a folder with this name is whole, or was damaged later, which the
+// disk: a folder with this name is complete, or was damaged later, which the
 // hashes show.
 #ifndef KILN_RUNTIME_CHECKPOINT_CHECKPOINT_H
 #define KILN_RUNTIME_CHECKPOINT_CHECKPOINT_H
@@ -25,7 +25,7 @@ public:
     const Safetensors::Entry *entry;
   };
 
-  /// `inputRejected` with what is damaged or missing.
+  /// `inputRejected` with the damaged or missing file.
   static Expected<Checkpoint> open(const std::string &folder);
 
   const std::string &folder() const { return folder_; }

@@ -54,8 +54,8 @@ void forEachEntry(const std::string &folder, Function function) {
     function(entry->path());
 }
 
-/// Renames a finished folder to its place. What is there already, of an earlier
-/// course of the run, changes places with it in one move.
+/// Renames a finished folder to its final path, in one atomic exchange if an
+/// earlier course of the run left a checkpoint there.
 Status commit(const std::string &temporary, const std::string &path) {
   if (::rename(temporary.c_str(), path.c_str()) == 0)
     return Status();
@@ -68,7 +68,7 @@ Status commit(const std::string &temporary, const std::string &path) {
   return failIo(path, "rename a finished checkpoint to it");
 }
 
-/// A link for people; nothing reads it, so nothing depends on it.
+/// A link for people; no code reads it.
 void pointLatest(const std::string &folder, const std::string &path) {
   std::error_code ignored;
   fs::path link = fs::path(folder) / "LATEST", made = link;

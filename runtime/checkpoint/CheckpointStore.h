@@ -26,15 +26,15 @@ public:
   /// By step, the oldest first. Nothing if there is no such folder.
   std::vector<Entry> list() const;
 
-  /// The newest whole checkpoint; nothing if there is none. One warning for
+  /// The newest intact checkpoint; nothing if there is none. One warning for
   /// each damaged one that is passed over.
   std::optional<Checkpoint> openNewest(const Warn &warn) const;
 
-  /// Removes what an interrupted save has left.
+  /// Removes the remains of an interrupted save.
   void removeRemains() const;
 
-  /// Gives checkpoints after `step` another name: they are of a course that
-  /// the run has left. Returns how many.
+  /// Renames checkpoints after `step`: they are of a course that the run has
+  /// left. Returns how many.
   size_t setAsideAfter(uint64_t step) const;
 
   /// Saves a checkpoint, then removes all but the `keep` newest. On a failure

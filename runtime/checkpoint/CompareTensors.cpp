@@ -21,7 +21,7 @@ std::string TensorDifference::describe() const {
   return text;
 }
 
-/// The greatest difference of floats; not a number if any element is none.
+/// The greatest difference of floats; NaN if any element is NaN.
 static double greatest(std::string_view dtype, std::span<const std::byte> first,
                        std::span<const std::byte> second) {
   size_t count = first.size() / dtypeBytes(dtype);

@@ -14,7 +14,7 @@ struct TensorDifference {
   std::string describe() const;
 };
 
-/// Compares two tensors piece by piece.
+/// Compares two tensors in blocks.
 Expected<TensorDifference> compareTensors(const Safetensors &firstFile,
                                           const Safetensors::Entry &first,
                                           const Safetensors &secondFile,

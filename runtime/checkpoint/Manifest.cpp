@@ -17,7 +17,7 @@ Status reject(const std::string &origin, const std::string &found) {
   return Status(Code::inputRejected, origin + ": " + found);
 }
 
-/// The line that closes the text: the hash of all before it.
+/// The line that closes the text: the hash of all bytes before it.
 std::string closing(std::string_view body) {
   return ",\n \"sha256\": \"" + sha256(body) + "\"\n}\n";
 }
@@ -58,7 +58,7 @@ std::string Manifest::print() const {
   json["model"] = model;
   json["config_sha256"] = configHash;
   json["step"] = step;
-  // The next sample and its epoch are for readers: they follow from the rest.
+  // For readers only: the next sample and its epoch follow from the rest.
   uint64_t next = step * globalBatch;
   json["data"] = {
       {"seed", seed},        {"global_batch", globalBatch},

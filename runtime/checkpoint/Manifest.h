@@ -15,8 +15,8 @@ inline constexpr const char *manifestName = "kiln.json";
 inline constexpr const char *modelFileName = "model.safetensors";
 inline constexpr const char *optimizerFileName = "optim.safetensors";
 
-/// What a checkpoint says about itself: where in the run it was made, and the
-/// size and hash of every file beside it.
+/// Contents of a checkpoint's kiln.json: its position in the run, and the size
+/// and hash of every file beside it.
 struct Manifest {
   struct File {
     uint64_t bytes = 0;
@@ -28,9 +28,8 @@ struct Manifest {
   std::string model;
   std::string configHash; // SHA-256 of the resolved config.
   uint64_t step = 0;      // Steps done.
-  // Batches run on over the end of an epoch, so this is all there is to know
-  // about the position in the data: sample j of the next step is a pure
-  // function of these.
+  // Batches run on over the end of an epoch, so these fields determine the
+  // position in the data: sample j of the next step is a pure function of them.
   uint64_t seed = 0;
   uint64_t globalBatch = 0;
   uint64_t samples = 0; // Of one epoch; 0 without data.
@@ -44,7 +43,7 @@ struct Manifest {
   /// The text of the file. It is canonical and ends with its own hash, so that
   /// every bit of it is covered by a check.
   std::string print() const;
-  /// `origin` names the text in messages. Nothing but what `print` writes is
+  /// `origin` names the text in messages. Only text that `print` writes is
   /// accepted.
   static Expected<Manifest> parse(const std::string &text,
                                   const std::string &origin);

@@ -41,7 +41,7 @@ OutputFile::~OutputFile() {
 }
 
 Status OutputFile::write(std::span<const std::byte> bytes) {
-  // In pieces, so that what is hashed is still in the cache when it is written.
+  // In blocks, so that hashed bytes are still in the cache when written.
   constexpr size_t piece = 1 << 20;
   while (!bytes.empty()) {
     ssize_t written =
@@ -70,7 +70,7 @@ Status OutputFile::finish() {
 Status replaceFile(const std::string &path,
                    const std::function<Status(OutputFile &)> &fill) {
   std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  ::unlink(temporary.c_str()); // A process of this number may have died here.
+  ::unlink(temporary.c_str()); // A dead process with this pid may have left it.
   Expected<OutputFile> file = OutputFile::create(temporary);
   if (!file.ok())
     return file.status();

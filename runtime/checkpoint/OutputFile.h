@@ -15,7 +15,7 @@ namespace kiln {
 /// `finish` has succeeded.
 class OutputFile {
 public:
-  /// Refuses to open a file that is there already.
+  /// Refuses to open an existing file.
   static Expected<OutputFile> create(const std::string &path);
 
   OutputFile(OutputFile &&other) noexcept;
@@ -27,7 +27,7 @@ public:
   Status finish();
 
   uint64_t bytes() const { return bytes_; }
-  /// SHA-256 of all that was written; after `finish`.
+  /// SHA-256 of all bytes written; after `finish`.
   const std::string &hash() const { return hashText_; }
   const std::string &path() const { return path_; }
 
@@ -42,12 +42,12 @@ private:
   std::string hashText_;
 };
 
-/// Writes a file beside `path` by `fill` and renames it, so that the old file
-/// or the whole new one is there, whatever happens.
+/// Writes a file beside `path` by `fill` and renames it, so that the path
+/// always holds the old file or the complete new one.
 Status replaceFile(const std::string &path,
                    const std::function<Status(OutputFile &)> &fill);
 
-/// "PATH: cannot ACTION: what errno says", as an I/O error.
+/// "PATH: cannot ACTION: " and the text of errno, as an I/O error.
 Status failIo(const std::string &path, const char *action);
 
 /// Makes the entries of a folder survive a loss of power.

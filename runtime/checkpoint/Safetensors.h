@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Files of named tensors, as the public `safetensors` package has them: the
-// length of the header (u64, little-endian), the header in JSON, then the
+// Files of named tensors, in the format of the public `safetensors` package:
+// the length of the header (u64, little-endian), the header in JSON, then the
 // tensors' bytes one after another.
 #ifndef KILN_RUNTIME_CHECKPOINT_SAFETENSORS_H
 #define KILN_RUNTIME_CHECKPOINT_SAFETENSORS_H
@@ -16,8 +16,8 @@
 
 namespace kiln {
 
-/// Element types by the names that the format has for them, such as "BF16".
-/// Bytes of one element; 0 for a type that is not known.
+/// Bytes of one element of a type by its name in the format, such as "BF16"; 0
+/// for an unknown type.
 uint64_t dtypeBytes(std::string_view dtype);
 
 /// The format's name for an element type of the artifact.
@@ -32,8 +32,8 @@ struct TensorFacts {
   std::string describe() const;
 };
 
-/// A file open for reading. The header is checked as if an enemy had written
-/// it: sizes, names, types, and that the tensors tile the rest of the file.
+/// A file open for reading. The header is untrusted and checked: sizes, names,
+/// types, and that the tensors tile the rest of the file.
 class Safetensors {
 public:
   struct Entry : TensorFacts {
@@ -67,7 +67,7 @@ private:
 };
 
 /// A tensor to be written. `write` is called once and writes exactly the bytes
-/// that type and shape want.
+/// of its type and shape.
 struct TensorSource : TensorFacts {
   std::function<Status(OutputFile &)> write;
 };
@@ -77,7 +77,7 @@ struct TensorSource : TensorFacts {
 Status writeSafetensors(OutputFile &file, std::vector<TensorSource> tensors,
                         const std::map<std::string, std::string> &metadata);
 
-/// Copies a tensor from one file to another in pieces.
+/// Copies a tensor from one file to another in blocks.
 Status copyTensor(const Safetensors &source, const Safetensors::Entry &entry,
                   OutputFile &target);
 

@@ -14,8 +14,8 @@ using Json = nlohmann::json;
 constexpr size_t maximumName = 4096;
 constexpr size_t maximumRank = 16;
 
-/// Takes the header event by event, so that nothing of it is stored that is not
-/// wanted, and the first thing out of place ends the reading.
+/// Takes the header event by event, so that only wanted fields are stored, and
+/// the first fault ends the reading.
 class HeaderReader : public nlohmann::json_sax<Json> {
 public:
   SafetensorsHeader header;
@@ -165,7 +165,7 @@ private:
   std::vector<int64_t> *numbers_ = nullptr; // The array being read.
 };
 
-/// No hole, no overlap, nothing behind the last tensor.
+/// No hole, no overlap, no bytes after the last tensor.
 std::string findGap(std::vector<Safetensors::Entry> &entries,
                     uint64_t dataBytes) {
   std::sort(entries.begin(), entries.end(), [](const auto &a, const auto &b) {

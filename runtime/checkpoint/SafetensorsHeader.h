@@ -12,7 +12,7 @@ struct SafetensorsHeader {
 };
 
 /// Reads the header's JSON. The tensors must tile `dataBytes` exactly. The
-/// message of a failure says what was found, without the file's name.
+/// message of a failure does not name the file.
 Expected<SafetensorsHeader> parseSafetensorsHeader(std::string_view text,
                                                    uint64_t dataBytes);
 

@@ -29,7 +29,7 @@ public:
 
   /// Starts a collective; its ticket must not be in use.
   void start(uint32_t number, uint64_t repetition);
-  /// Returns when what was last started with the ticket is done.
+  /// Returns when the collective last started with the ticket is done.
   void wait(uint32_t ticket);
 
   /// Bytes taken from other devices. No collective may be running.

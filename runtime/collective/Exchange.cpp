@@ -49,7 +49,7 @@ static void combineAs(artifact::Combine combine, std::byte *target,
   if (combine == artifact::Combine::sum)
     for (uint64_t i = 0; i < count; ++i)
       result[i] += other[i];
-  else // What is not a number stays so, whichever side has it.
+  else // A NaN on either side stays a NaN.
     for (uint64_t i = 0; i < count; ++i)
       result[i] =
           result[i] < other[i] || other[i] != other[i] ? other[i] : result[i];

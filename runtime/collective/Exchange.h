@@ -12,7 +12,7 @@ namespace kiln {
 
 /// A device's side of a collective, with all places resolved to addresses.
 struct Exchange {
-  /// A whole tensor of [outer, size, inner] elements, cut along `size`.
+  /// A full tensor of [outer, size, inner] elements, sharded along `size`.
   struct Piece {
     std::byte *source, *target;
     uint64_t sourceStride, targetStride; // From one repetition to the next.
@@ -26,12 +26,12 @@ struct Exchange {
     }
   };
 
-  /// Elements of one part that are contiguous in the whole and in the part.
+  /// Elements contiguous both in the full tensor and in one shard.
   struct Run {
     const Piece *piece;
-    uint64_t number;        // Of the piece.
-    uint64_t whole, local;  // Places of the first in the whole and the part.
-    uint64_t stream, count; // Place in the part of all pieces together.
+    uint64_t number;        // Index of the piece.
+    uint64_t whole, local;  // Offsets in the full tensor and in the shard.
+    uint64_t stream, count; // Offset in the shards of all pieces, concatenated.
   };
 
   Exchange(const artifact::Collective &collective, std::byte *arena,
@@ -44,7 +44,7 @@ struct Exchange {
   /// Whether two members can take part in the same collective.
   bool isLike(const Exchange &other) const;
 
-  /// Elements of a part of all pieces together, without padding.
+  /// Elements of shard `part` over all pieces, without padding.
   uint64_t countPart(uint64_t part) const {
     uint64_t count = 0;
     for (const Piece &piece : pieces)
@@ -52,11 +52,11 @@ struct Exchange {
     return count;
   }
 
-  /// Calls function(run) for elements [begin, end) of a part, in order.
+  /// Calls function(run) for elements [begin, end) of a shard, in order.
   template <typename Function>
   void forEachRun(uint64_t part, uint64_t begin, uint64_t end,
                   Function function) const {
-    uint64_t first = 0; // Of the piece in the stream.
+    uint64_t first = 0; // Stream offset of the piece.
     for (uint64_t number = 0; number < pieces.size(); ++number) {
       const Piece &piece = pieces[number];
       Cut cut{piece.size, members};

@@ -44,8 +44,8 @@ Expected<CollectiveSettings> CollectiveSettings::fromEnvironment() {
   return settings;
 }
 
-/// The window has room for a message to and from each member elsewhere, in the
-/// process that has most of them: all must cut alike.
+/// The window has room for a message to and from each remote member, in the
+/// process with most remote members: all must split messages alike.
 static uint64_t fitSlot(const Link &link, uint32_t members) {
   std::map<uint32_t, uint32_t> locals; // By rank.
   for (uint32_t member = 0; member < members; ++member)
@@ -81,7 +81,7 @@ void Group::giveUp(const Turn &turn, uint32_t missing) const {
   std::string who = deviceName(devices_[missing]),
               waits = deviceName(turn.endpoint.device) + " waits for ";
   if (World *world = turn.endpoint.settings.world) {
-    // It may be waiting for another process itself, maybe in another group.
+    // It may itself be blocked on another process, maybe in another group.
     if (Stall stall(world->ask()); stall.hasMissing())
       giveUp(turn, stall,
              waits + who + ", whose process waits for " + stall.explain());
@@ -135,10 +135,10 @@ void Group::transfer(const Turn &turn) {
   if (turn.exchange.reduces())
     reduce(turn);
   if (turn.exchange.reduces() && turn.exchange.gathers())
-    meet(turn); // Every part is complete.
+    meet(turn); // Every shard is complete.
   if (turn.exchange.gathers())
     gather(turn);
-  meet(turn); // Nobody reads this member's memory any more.
+  meet(turn); // No member reads this one's memory any more.
 }
 
 void Group::delay(const Turn &turn) const {
@@ -149,7 +149,7 @@ void Group::delay(const Turn &turn) const {
 
 template <typename Body>
 void Group::forEachRound(const Turn &turn, Body body) const {
-  // No part is larger than the first.
+  // No shard is larger than the first.
   uint64_t most = turn.exchange.countPart(0);
   uint64_t step = remotes_.empty() ? std::max<uint64_t>(most, 1)
                                    : slotBytes_ / turn.exchange.elementBytes;
@@ -210,9 +210,9 @@ void Group::reduce(const Turn &turn) {
     clearPadding(turn);
 }
 
-/// Elements [begin, end) of this member's part: what others have of them lies
-/// in their memory or in the window. A block at a time, because source and
-/// target may be the same.
+/// Elements [begin, end) of this member's shard; other members' addends are in
+/// their memory or in the window. A block at a time, because source and target
+/// may be the same.
 void Group::combine(const Turn &turn, uint64_t begin, uint64_t end) {
   const Exchange &exchange = turn.exchange;
   uint64_t size = exchange.elementBytes, slot = slotBytes_;
@@ -284,7 +284,7 @@ void Group::takeParts(const Turn &turn, uint64_t begin, uint64_t end) {
     const std::byte *window =
         seat.isLocal ? nullptr
                      : turn.endpoint.window.data() + (2 * remote++ + 1) * slot;
-    // Its own part of an all_reduce is there already.
+    // Its own shard of an all_reduce is there already.
     if (member == turn.member && exchange.reduces())
       continue;
     exchange.forEachRun(

@@ -16,25 +16,25 @@ class World;
 
 /// How collectives are run, for all devices of a process.
 struct CollectiveSettings {
-  /// After which a member that has not come is given up.
+  /// After this long a missing member is given up.
   std::chrono::seconds limit{300};
-  /// All processes, of which one may be what keeps members of this one from
-  /// coming; null if this one is alone.
+  /// All processes, since another process may block members of this one; null
+  /// if this one is alone.
   World *world = nullptr;
-  /// What every pull takes longer: a slow link, for tests.
+  /// Extra delay per pull: a slow link, for tests.
   std::chrono::microseconds delay{0};
 
-  /// From KILN_COLLECTIVE_TIMEOUT and KILN_FAULT; `usage` if they are not what
-  /// they should be.
+  /// From KILN_COLLECTIVE_TIMEOUT and KILN_FAULT; `usage` if they are
+  /// malformed.
   static Expected<CollectiveSettings> fromEnvironment();
 };
 
-/// What a device keeps for its collectives.
+/// State of a device for its collectives.
 struct Endpoint {
   Endpoint(uint32_t device, const CollectiveSettings &settings)
       : device(device), settings(settings), block(blockBytes) {}
 
-  /// A part of what is combined that stays in the nearest cache.
+  /// Elements are combined in blocks that stay in the nearest cache.
   static constexpr uint64_t blockBytes = 16384;
   /// Room for messages to and from other processes.
   static constexpr uint64_t windowBytes = uint64_t{1} << 20;
@@ -47,18 +47,17 @@ struct Endpoint {
   std::vector<Message> sends, receives;
 };
 
-/// The devices that run a collective together, as far as they are in this
-/// process. What a member needs it takes from the member that has it: it reads
-/// its memory, or gets a message if that is in another process. All combine in
-/// the order of the members, so results depend neither on time nor on
-/// processes.
+/// The members of a collective that are in this process. Members pull: they
+/// read another member's memory, or receive a message from a member in another
+/// process. All combine in the order of the members, so results depend neither
+/// on timing nor on processes.
 ///
-/// A member that does not come in time ends the process with exit code 7: the
-/// threads that wait for it cannot be unwound.
+/// A member that does not arrive in time ends the process with exit code 7: the
+/// threads blocked on it cannot be unwound.
 class Group {
 public:
-  /// Members by number; `isLocal` says which are in this process. The link is
-  /// null if all are.
+  /// Devices by member index; `isLocal` says which are in this process. The
+  /// link is null if all are.
   Group(std::vector<uint32_t> devices, const std::vector<bool> &isLocal,
         std::unique_ptr<Link> link);
 
@@ -67,7 +66,7 @@ public:
 
   /// Takes part as `member`. Returns when its targets are written and its
   /// sources are no longer read. `arrived` is called when all members in the
-  /// process have come.
+  /// process have arrived.
   template <typename Arrived>
   void run(uint32_t member, const Exchange &exchange, uint64_t repetition,
            Endpoint &endpoint, Arrived arrived) {
@@ -84,33 +83,34 @@ private:
     uint64_t repetition;
     Endpoint &endpoint;
   };
-  /// What a member shows to the others in the process.
+  /// A member's state as other members in the process read it.
   struct Seat {
     bool isLocal = false;
     const Exchange *exchange = nullptr;
     uint64_t repetition = 0;
-    Gate gate; // How often it has met the others.
+    Gate gate; // Counts its meetings.
   };
 
   void begin(const Turn &turn);
   void transfer(const Turn &turn);
-  /// Returns when all members in the process have come here.
+  /// Returns when all members in the process have arrived here.
   void meet(const Turn &turn);
   void reduce(const Turn &turn);
   void gather(const Turn &turn);
   void combine(const Turn &turn, uint64_t begin, uint64_t end);
   void takeParts(const Turn &turn, uint64_t begin, uint64_t end);
-  /// Elements [begin, end) of a part, which are at source(run), go to each
-  /// member in another process, and those of a part come from it into the
-  /// window: its own part goes and theirs come, or the other way round.
+  /// Sends elements [begin, end) of a shard, read at source(run), to each
+  /// member in another process and receives a shard from it into the window:
+  /// sends its own shard and receives theirs, or the reverse.
   template <typename Source>
   void exchangeMessages(const Turn &turn, uint64_t begin, uint64_t end,
                         bool isOwnSent, Source source) const;
   void clearPadding(const Turn &turn) const;
   void delay(const Turn &turn) const;
-  /// Calls body(begin, end) for the ranges of a part that are moved at once.
+  /// Calls body(begin, end) for each range of a shard that is moved at once.
   template <typename Body> void forEachRound(const Turn &turn, Body body) const;
-  /// Ends the process: a member in it has not come, or what is told of others.
+  /// Ends the process: a local member is missing, or remote ones as `stall`
+  /// says.
   [[noreturn]] void giveUp(const Turn &turn, uint32_t missing) const;
   [[noreturn]] void giveUp(const Turn &turn, const Stall &stall,
                            const std::string &waits) const;
@@ -119,7 +119,7 @@ private:
   std::unique_ptr<Seat[]> seats_;
   std::vector<uint32_t> locals_, remotes_; // Members.
   std::unique_ptr<Link> link_;
-  uint64_t slotBytes_ = 0; // That one message may have; 0 if there are none.
+  uint64_t slotBytes_ = 0; // Limit of one message; 0 without messages.
 };
 
 } // namespace kiln

@@ -18,8 +18,8 @@ static void forEachCollective(const artifact::Index &index, Function function) {
 Groups::Groups(const artifact::Index &index, uint32_t first, uint32_t count,
                World *world)
     : mesh_(index) {
-  // By the mesh and not by the devices here: processes make the groups that
-  // they share in the same order.
+  // By the mesh and not by the local devices: processes create shared groups in
+  // the same order.
   forEachCollective(index, [&](const Axes &axes) {
     for (uint32_t device = 0; device < mesh_.devices(); ++device)
       if (mesh_.part(device, &axes) == 0)

@@ -20,16 +20,16 @@ struct Message {
   uint64_t count;
 };
 
-/// What a process says of itself when it is asked.
+/// A process's answer to an inquiry.
 struct Statement {
-  bool isGiven = false;          // One that hangs says nothing.
-  std::vector<uint32_t> awaited; // The ranks that it waits for,
-  std::string collective;        // and the first collective it does so in.
+  bool isGiven = false;          // A process that hangs gives none.
+  std::vector<uint32_t> awaited; // The ranks that block it,
+  std::string collective;        // and the first collective blocked so.
 };
 
-/// What became of asking all processes, because one has waited too long.
+/// Outcome of asking all processes after a wait timed out.
 struct Inquiry {
-  std::vector<uint32_t> awaited;     // Ranks, by the one that asked.
+  std::vector<uint32_t> awaited;     // Ranks that block the one that asked.
   std::vector<Statement> statements; // By rank.
 };
 
@@ -40,8 +40,8 @@ public:
   virtual ~Link() = default;
 
   /// Sends and receives at once, as `member`, and returns nothing when all is
-  /// done. If that takes too long it asks all processes, and the caller must
-  /// end this one. Several members of a process may call it at once.
+  /// done. On a timeout it asks all processes, and the caller must end this
+  /// one. Several members of a process may call it at once.
   virtual std::optional<Inquiry>
   transfer(uint32_t member, std::string_view collective,
            std::span<const Message> sends,
@@ -60,12 +60,12 @@ public:
   virtual uint32_t size() const = 0;
 
   /// Links the members of a group, which are in these processes. Called by
-  /// those processes, in the same order, and without a limit of time.
+  /// those processes, in the same order, and without a time limit.
   virtual std::unique_ptr<Link> connect(const std::vector<uint32_t> &ranks) = 0;
 
-  /// Asks all processes on behalf of a thread that waits for another thread of
-  /// this process. What is awaited is what any thread here waits for; if that
-  /// is nothing, nobody is asked. Otherwise the caller must end the process.
+  /// Asks all processes on behalf of a thread blocked on another thread of this
+  /// process. `awaited` are the ranks that block any thread here; if none do,
+  /// no process is asked. Otherwise the caller must end the process.
   virtual Inquiry ask() = 0;
 };
 

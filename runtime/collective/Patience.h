@@ -7,9 +7,8 @@
 
 namespace kiln {
 
-/// How much longer somebody waits who looks from time to time. Time between two
-/// looks counts for one `look` at most: a process that was stopped itself must
-/// not blame the others for it.
+/// Time left of a polled wait. Time between two polls counts for one `look` at
+/// most: a process that was itself stopped must not blame other ranks.
 class Patience {
 public:
   using Clock = std::chrono::steady_clock;

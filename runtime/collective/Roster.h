@@ -10,21 +10,21 @@
 
 namespace kiln {
 
-/// What `kiln run -n` and the ranks that it has mpirun start know of each
-/// other, in memory that they share. Nothing in it gets lost because somebody
-/// was not there yet, as signals do; and it needs no MPI.
+/// State that `kiln run -n` and the ranks it starts by mpirun share in memory.
+/// Unlike a signal, an entry is not lost if its reader has not started yet; and
+/// it needs no MPI.
 class Roster {
 public:
-  /// What a rank has come to, in this order.
+  /// Progress of a rank, in this order.
   enum class Stage : uint32_t {
     absent,
     started,
-    connecting, // Waits for the others, without a limit of its own.
+    connecting, // Blocked on all ranks, without a limit of its own.
     connected,
-    linking, // Makes communicators with the others, again without a limit.
+    linking, // Makes communicators with other ranks, also without a limit.
     linked,
     training, // Stops after a step if it is asked to.
-    leaving,  // Waits for the others again.
+    leaving,  // Blocked on all ranks again.
     left,
   };
 
@@ -38,28 +38,28 @@ public:
   static constexpr const char *variable = "KILN_ROSTER";
   std::string setting() const;
 
-  /// Asks all to stop after the step. False if none trains yet: then none will,
-  /// and there is nothing to wait for.
+  /// Asks all ranks to stop after the step. False if none trains yet: then none
+  /// will, and there is nothing to wait for.
   bool requestStop(int signal);
-  /// Who has not begun yet must not.
+  /// Ranks that have not begun must not begin.
   void close() { page_->phase = Phase::over; }
   uint32_t ranks() const { return page_->ranks; }
   Stage stage(uint32_t rank) const { return entry(rank).stage; }
   /// 0 before it has started.
   pid_t process(uint32_t rank) const { return entry(rank).process; }
-  /// Of one that has left.
+  /// Of a rank that has left.
   int exitCode(uint32_t rank) const { return entry(rank).exitCode; }
 
-  /// For a rank of mpirun, which ends with it from here on: enters it into the
-  /// roster that its environment tells of, if any. If the run is over already
-  /// it ends here. Without a roster the rest does nothing.
+  /// For a rank of mpirun, which from here on ends with mpirun: enters it into
+  /// the roster named by its environment, if any. Ends it if the run is over
+  /// already. Without a roster the functions below do nothing.
   static Status join();
   static bool isJoined();
   static void report(Stage stage);
-  /// Reports it, or ends the process if the run is over already.
+  /// Reports training, or ends the process if the run is over already.
   static void beginTraining();
   static void leave(int exitCode);
-  /// The signal that the command has got; 0 for none.
+  /// The signal that the command has received; 0 for none.
   static int requestedStop();
 
 private:
@@ -68,8 +68,8 @@ private:
     std::atomic<Stage> stage;
     std::atomic<int> exitCode;
   };
-  /// One word, so that command and ranks cannot both be right: what comes first
-  /// decides.
+  /// One word, so that a race between command and ranks has one winner: the
+  /// first write decides.
   enum class Phase : uint32_t { starting, training, over };
   struct Page {
     std::atomic<Phase> phase;

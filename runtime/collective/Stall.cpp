@@ -9,7 +9,7 @@ namespace kiln {
 
 Stall::Stall(const Inquiry &inquiry) {
   const std::vector<Statement> &statements = inquiry.statements;
-  // Who was reached first, and through whom; the nearest come first.
+  // Breadth-first over the waits; each rank keeps the waiter that reached it.
   std::vector<uint32_t> reached;
   std::vector<std::optional<uint32_t>> waiter(statements.size());
   std::vector<bool> isReached(statements.size());

@@ -16,35 +16,35 @@ inline std::string rankName(uint32_t rank) {
 /// "rank 1", "ranks 1, 2 and 3".
 std::string nameRanks(const std::vector<uint32_t> &ranks);
 
-/// Why a process waits in vain. Whom it waits for may wait itself: who is to
-/// blame is found behind that.
+/// Why a process timed out. The awaited rank may itself be blocked, so the
+/// chain of waits is followed to the rank at its end.
 class Stall {
 public:
   explicit Stall(const Inquiry &inquiry);
 
-  /// Whether some that are awaited, be it by way of others, do not answer.
+  /// Whether an awaited rank, directly or through blocked ones, does not
+  /// answer.
   bool hasMissing() const { return !missing_.empty(); }
 
-  /// "rank 3 has not come"; the function says "rank 3", and what else is known
-  /// of it.
+  /// "rank 3 has not come"; the function gives "rank 3" and any details.
   std::string blame(const std::function<std::string(uint32_t)> &name) const;
-  /// "rank 1, which waits for rank 3 in 'all_reduce'": the way to the first
-  /// that is missing, or round to one that was named before.
+  /// "rank 1, which waits for rank 3 in 'all_reduce'": the chain to the first
+  /// missing rank, or round to a rank named before.
   std::string explain() const;
 
 private:
-  /// A rank that waits for another.
+  /// A rank blocked on another.
   struct Hop {
     uint32_t rank;
-    std::string collective; // In which it waits for the next.
+    std::string collective; // In which it is blocked on the next.
   };
 
   std::vector<uint32_t> missing_;
-  std::vector<uint32_t> silent_; // Nobody waits for them yet.
+  std::vector<uint32_t> silent_; // Unresponsive, but not awaited.
   std::vector<Hop> path_;
 };
 
-/// The end of a collective that cannot be unwound: a message and exit code 7.
+/// Ends a collective that cannot be unwound: a message and exit code 7.
 [[noreturn]] void endTimedOut(const std::string &collective,
                               const std::string &blame,
                               std::chrono::seconds limit,

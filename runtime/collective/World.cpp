@@ -66,7 +66,7 @@ void World::transfer(std::span<const Message> sends,
 }
 
 std::unique_ptr<Link> World::connect(const std::vector<uint32_t> &ranks) {
-  // The transport waits without end, so all must be there before it starts.
+  // The transport has no time limit, so all must arrive before it starts.
   std::set<uint32_t> others(ranks.begin(), ranks.end());
   others.erase(rank());
   std::byte sent{};
@@ -115,7 +115,7 @@ uint64_t World::maximum(uint64_t number) {
   return number;
 }
 
-/// A message is counted with int.
+/// MPI counts the bytes of a message with int.
 template <typename Byte, typename Function>
 static void forEachPart(std::span<Byte> bytes, Function function) {
   constexpr size_t most = size_t{1} << 30;
@@ -125,7 +125,7 @@ static void forEachPart(std::span<Byte> bytes, Function function) {
 
 void World::send(uint32_t rank, std::span<const std::byte> bytes) {
   forEachPart(bytes, [&](std::span<const std::byte> part) {
-    // What is sent is only read.
+    // Sent bytes are only read.
     Message message{rank, const_cast<std::byte *>(part.data()), part.size()};
     transfer({&message, 1}, {});
   });
@@ -165,7 +165,7 @@ Status agree(World *world, const Status &status) {
   return Status();
 }
 
-/// Of texts of several lines, those that the other has not.
+/// Of a text of several lines, the lines that `other` lacks.
 static std::string describeDifference(const std::string &text,
                                       const std::string &other) {
   auto split = [](const std::string &all) {
@@ -196,7 +196,7 @@ Status requireSame(World *world, const std::string &what,
     ranks[all[rank]].push_back(rank);
   if (ranks.size() == 1)
     return Status();
-  const std::string *most = &all[0]; // Of equal numbers that with the first.
+  const std::string *most = &all[0]; // On a tie, the lowest rank's.
   for (const std::string &each : all)
     if (ranks[each].size() > ranks[*most].size())
       most = &each;

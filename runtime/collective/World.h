@@ -9,15 +9,15 @@
 
 namespace kiln {
 
-/// The processes that run one artifact together. All of them call what is
-/// marked as collective, in the same order, each from one thread. A process
-/// that does not come in time ends the caller, as in a Group.
+/// The processes that run one artifact together. All of them call the functions
+/// marked collective, in the same order, each from one thread. A process that
+/// does not arrive in time ends the caller, as in a Group.
 class World {
 public:
-  /// The processes that the environment tells of: null if this one is alone.
+  /// The processes named by the environment: null if this one is alone.
   /// Collective.
   static Expected<std::unique_ptr<World>> open();
-  /// Whether the environment tells of any.
+  /// Whether the environment names several.
   static bool isOneOfMany();
   World(std::unique_ptr<Transport> transport, std::chrono::seconds limit);
 
@@ -28,9 +28,9 @@ public:
   /// those processes, in the same order.
   std::unique_ptr<Link> connect(const std::vector<uint32_t> &ranks);
 
-  /// What every process gave, by rank. Collective.
+  /// The texts of all processes, by rank. Collective.
   std::vector<std::string> gather(const std::string &text);
-  /// The greatest of what the processes gave. Collective; allocates nothing.
+  /// The greatest number over all processes. Collective; allocates nothing.
   uint64_t maximum(uint64_t number);
 
   /// Bytes from one process to another, in order.
@@ -51,12 +51,12 @@ private:
   std::chrono::seconds limit_;
 };
 
-/// The failure of the lowest rank that has one, with its name, on all of them;
-/// what is given if there is no world. Collective.
+/// Returns, on every rank, the lowest failing rank's status, with its name;
+/// without a world, `status`. Collective.
 Status agree(World *world, const Status &status);
 
-/// Fails if processes were given different things, on all of them, and names
-/// those that differ from most. `what` is a noun. Collective.
+/// Fails on all processes if they were given different values, and names the
+/// ranks that differ from most. `what` is a noun. Collective.
 Status requireSame(World *world, const std::string &what,
                    const std::string &given, Code code);
 

@@ -12,11 +12,10 @@
 
 namespace kiln {
 
-/// "data file PATH: FOUND", as an input that is rejected.
+/// "data file PATH: FOUND", as a rejected input.
 Status rejectData(const std::string &path, const std::string &found);
 
-/// The bytes of a data file: mapped as they are, or unpacked if it is a gzip
-/// file.
+/// The bytes of a data file: mapped, or unpacked if it is a gzip file.
 class ByteSource {
 public:
   /// `inputRejected` if the file is missing, empty, or damaged gzip.

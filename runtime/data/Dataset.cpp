@@ -61,7 +61,7 @@ private:
 
 } // namespace
 
-// The data without its last samples, or these.
+// The data without its last samples, or the last samples.
 static Expected<std::unique_ptr<Dataset>> openPart(const artifact::Data &data,
                                                    double fraction,
                                                    bool isHeldOut,

@@ -16,28 +16,27 @@
 
 namespace kiln {
 
-/// A sample as it is read in one pass over the data: what is drawn at random,
-/// such as masks, is drawn anew in each epoch.
+/// A sample in one pass over the data: random draws, such as masks, are drawn
+/// anew in each epoch.
 struct SampleId {
   uint64_t epoch;
   uint64_t index;
 };
 
-/// Samples that can be read in any order, by any thread. Everything that can be
-/// wrong with the files is found when they are opened.
+/// Samples that can be read in any order, by any thread. All faults of the
+/// files are found when they are opened.
 class Dataset {
 public:
   virtual ~Dataset() = default;
 
-  /// Opens what the artifact names, but for samples held out (`heldOut` may be
-  /// null); null for the kind "none". The seed is that of what is drawn at
-  /// random.
+  /// Opens the artifact's data without the samples held out (`heldOut` may be
+  /// null); null for the kind "none". The seed is that of random draws.
   static Expected<std::unique_ptr<Dataset>>
   open(const artifact::Data &data, const artifact::Evaluation *heldOut,
        uint64_t seed);
 
-  /// Opens the data held out. What is learnt from data before training, such as
-  /// the vocabulary, still comes from the training data.
+  /// Opens the data held out. State learnt before training, such as the
+  /// vocabulary, still comes from the training data.
   static Expected<std::unique_ptr<Dataset>>
   openHeldOut(const artifact::Data &data, const artifact::Evaluation &heldOut,
               uint64_t seed);
@@ -52,8 +51,8 @@ public:
   virtual void write(const artifact::Input &input, SampleId sample,
                      std::byte *target) const = 0;
 
-  /// Writes what stands for no sample, past the end of data held out: labels
-  /// that no loss and no accuracy counts, and zeros.
+  /// Writes padding for samples past the end of data held out: zeros, and
+  /// labels that no loss and no accuracy counts.
   static void writePadding(const artifact::Input &input, std::byte *target);
 
 protected:
@@ -76,7 +75,7 @@ private:
   std::vector<Field> fields_;
 };
 
-/// What a dataset is opened from: settings, and the files to read. They are the
+/// Settings and files from which a dataset is opened. The files are the
 /// settings' own, or those of the data held out.
 struct DataSource {
   const artifact::Data &settings;
@@ -89,8 +88,8 @@ struct DataSource {
 /// files.
 Expected<std::unique_ptr<Dataset>> openIdx(const DataSource &source);
 
-/// "tokens" and "labels" (the same one further on) from a text, a byte being a
-/// token, or from a flat file of token ids.
+/// "tokens" and "labels" (the tokens shifted by one) from a text, a byte being
+/// a token, or from a flat file of token ids.
 Expected<std::unique_ptr<Dataset>> openTokens(const DataSource &source);
 
 /// "tokens", their "length" and "label" from lines of a label, a tab and a
@@ -98,17 +97,17 @@ Expected<std::unique_ptr<Dataset>> openTokens(const DataSource &source);
 Expected<std::unique_ptr<Dataset>> openTsv(const DataSource &source);
 
 /// Pairs of sentences with masked words: "tokens", "segments", "length",
-/// "positions" and "labels" of what is masked, and whether the second sentence
-/// is "next" (0) or not (1).
+/// "positions" and "labels" of the masked words, and whether the second
+/// sentence is "next" (0) or not (1).
 Expected<std::unique_ptr<Dataset>> openDocuments(const DataSource &source);
 
-/// The input that holds each sample's place in the batch, whatever the data.
+/// The input that holds each sample's index in the batch, whatever the data.
 constexpr std::string_view positionInput = "sample";
 
 /// Elements of one sample of an input.
 uint64_t sampleElements(const artifact::Input &input);
 
-/// A sample's place in an input of integers, of whichever width.
+/// A sample's slot in an input of integers, of any width.
 class IntegerTarget {
 public:
   IntegerTarget(const artifact::Input &input, std::byte *target)

@@ -20,9 +20,8 @@ struct Range {
   uint64_t size() const { return end - begin; }
 };
 
-/// Documents are paragraphs; their sentences are lines, or, where a paragraph
-/// is one line, what ends in a full stop, exclamation or question mark and a
-/// space.
+/// Documents are paragraphs. Their sentences are lines; a paragraph of one line
+/// is split after a full stop, exclamation or question mark and a space.
 class Corpus {
 public:
   Corpus(std::string_view text, const Vocabulary &vocabulary) {
@@ -179,7 +178,7 @@ public:
 
 private:
   /// Consecutive sentences of one document, two at least: a sample's first
-  /// segment and what follows it there.
+  /// segment and its true continuation.
   struct Passage {
     uint64_t document;
     Range sentences;
@@ -218,7 +217,7 @@ private:
       Range sentences =
           corpus_.sentencesOf(other + (other >= passage.document));
       sentences.begin += Draws::below(sentences.size(), bits[3]);
-      // As long as what really follows, so that length gives nothing away.
+      // As long as the true continuation, so that length gives nothing away.
       uint64_t length = second.size();
       second = corpus_.tokensOf(sentences);
       second.end = std::min(second.end, second.begin + length);
@@ -226,7 +225,7 @@ private:
     return cut({first, second, isNext});
   }
 
-  // The longer segment is cut first, and both where they do not meet.
+  // The longer segment is truncated first, and each at its outer end.
   Pair cut(Pair pair) const {
     uint64_t first = pair.first.size(), half = room() / 2;
     uint64_t spare = room() - std::min(room(), first);
@@ -244,8 +243,8 @@ private:
     uint64_t words = pair.words();
     uint64_t wanted = std::max<uint64_t>(1, (words * 15 + 50) / 100);
     wanted = std::min(wanted, predictions_);
-    // Selection sampling: of the words left, those still wanted are any with
-    // the same probability.
+    // Selection sampling: each of the remaining words is equally likely to be
+    // one of those still wanted.
     for (uint64_t word = 0; word < words && wanted > 0; ++word) {
       PhiloxCounter bits = draws.block(1 + word);
       if (Draws::below(words - word, bits[0]) >= wanted)

@@ -153,7 +153,7 @@ Feeder::~Feeder() {
   thread_.reset();
 }
 
-/// Whether an input has a second place, to be filled while the program runs.
+/// Whether an input has a second buffer, filled while the program runs.
 static bool isStaged(const artifact::Input &input) {
   return input.staging_offset() != input.offset();
 }

@@ -14,8 +14,8 @@
 
 namespace kiln {
 
-/// Which samples make the batch of a step. Batches run on over the end of an
-/// epoch, so sample j of step s is a pure function of (seed, s, j).
+/// The samples of each step's batch. Batches run on over the end of an epoch,
+/// so sample j of step s is a pure function of (seed, s, j).
 struct SampleOrder {
   uint64_t samples;
   uint64_t globalBatch;
@@ -34,7 +34,7 @@ struct FedDevice {
 };
 
 /// Whether a program's inputs can be fed, `samples` at a time, from a dataset.
-/// With none only the samples' positions are fed, and the rest stays as it is.
+/// Without one only the samples' positions are fed, and the rest is unchanged.
 Status checkInputs(const artifact::Program &program, const Dataset *dataset,
                    uint64_t samples);
 
@@ -43,8 +43,8 @@ Status checkInputs(const artifact::Program &program, const Dataset *dataset,
 Status writePositions(const FedDevice &device);
 
 /// Writes a device's share of the batch that begins with sample `first`, in
-/// file order; places past the last sample are padded. For data held out, which
-/// is read once and always alike. Allocates nothing.
+/// file order; slots past the last sample are padded. For data held out, which
+/// is read once and always in the same order. Allocates nothing.
 Status writeHeldOut(const FedDevice &device, const Dataset &dataset,
                     uint64_t first);
 
@@ -60,8 +60,8 @@ public:
   ~Feeder();
   Feeder(const Feeder &) = delete;
 
-  /// Puts the next step's batch into the input places, and starts on the one
-  /// after. The program must not be running.
+  /// Writes the next step's batch to the inputs, and starts on the one after.
+  /// The program must not be running.
   Status next();
 
 private:
@@ -87,8 +87,8 @@ private:
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint64_t step_;        // The batch in staging, or being prepared there.
-  bool isReady_ = false; // Staging holds the whole batch.
+  uint64_t step_;        // Of the batch in staging, or being prepared there.
+  bool isReady_ = false; // Staging holds the complete batch.
   bool isStopping_ = false;
   std::optional<Thread> thread_;
 };

@@ -21,7 +21,7 @@ std::string fingerprintFile(const std::string &path) {
   std::vector<char> bytes(piece);
   uint64_t pieces = std::min(most, (size + piece - 1) / piece);
   for (uint64_t number = 0; number < pieces; ++number) {
-    // The pieces of a file that has no more of them tile it.
+    // The pieces of a short file cover it.
     uint64_t begin =
         pieces < most ? number * piece : (size - piece) / (most - 1) * number;
     if (number + 1 == pieces && size >= piece)

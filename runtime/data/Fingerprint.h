@@ -6,9 +6,9 @@
 
 namespace kiln {
 
-/// Tells apart files that should be the same, at the cost of reading 64 MiB at
-/// most: a hash of the size and of the bytes, of longer files of 64 pieces from
-/// the first byte to the last. "unreadable" if that is so.
+/// Tells apart files that should be the same, reading at most 64 MiB: a hash of
+/// the size and the bytes, or, of a longer file, of 64 pieces from the first
+/// byte to the last. "unreadable" if the file cannot be read.
 std::string fingerprintFile(const std::string &path);
 
 } // namespace kiln

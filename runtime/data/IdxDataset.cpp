@@ -139,8 +139,7 @@ private:
     return {channels, images_.sampleBytes / channels};
   }
 
-  /// Images have their channels last; anything else is taken as the file has
-  /// it.
+  /// Images have their channels last; anything else keeps the file's layout.
   bool fits(const artifact::Input &input) const {
     const flatbuffers::Vector<int64_t> &wanted = *input.sample_shape();
     if (wanted.size() != 3)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// How files of text become words and words become numbers.
+// Splits text into words and maps words to ids.
 #ifndef KILN_RUNTIME_DATA_TEXT_H
 #define KILN_RUNTIME_DATA_TEXT_H
 
@@ -15,7 +15,7 @@ namespace kiln {
 
 std::string_view asText(std::span<const std::byte> bytes);
 
-/// As it may stand in an error: in quotes, cut if it is long, and with bytes
+/// Bytes for an error message: in quotes, truncated if long, and with bytes
 /// that are not printable ASCII as \xNN.
 std::string quoteBytes(std::string_view bytes);
 
@@ -34,9 +34,9 @@ private:
   uint64_t number_ = 0;
 };
 
-/// Goes through the words of a text: what stands between white space, in lower
-/// case, with each ASCII punctuation character as a word of its own. Bytes
-/// beyond ASCII are letters, so UTF-8 passes unchanged.
+/// Goes through the words of a text: split at white space, in lower case, with
+/// each ASCII punctuation character as a word of its own. Bytes beyond ASCII
+/// are letters, so UTF-8 passes unchanged.
 class WordReader {
 public:
   explicit WordReader(std::string_view text) : rest_(text) {}
@@ -66,8 +66,8 @@ private:
   WordMap<uint64_t> counts_;
 };
 
-/// Numbers for words. The first ids are marks; words follow by falling count,
-/// and those of equal count by their bytes, so that equal texts give equal ids.
+/// Ids of words. The first ids are marks; words follow by falling count, and
+/// words of equal count by their bytes, so that equal texts give equal ids.
 class Vocabulary {
 public:
   static constexpr int32_t padding = 0, unknown = 1;

@@ -9,7 +9,7 @@ namespace kiln {
 namespace {
 
 /// Sample i is tokens [i * sequence, (i + 1) * sequence), its labels the same
-/// one further on. `Token` is how the file stores an id.
+/// shifted by one. `Token` is the file's type of an id.
 template <typename Token> class TokenDataset : public Dataset {
 public:
   TokenDataset(ByteSource source, uint64_t sequence)
@@ -27,8 +27,8 @@ public:
       return reject("has " + std::to_string(tokens_.size()) +
                     " tokens, one sample takes " +
                     std::to_string(sequence_ + 1));
-    // The maximum first: it is a loop without branches, ten times as fast as
-    // the search.
+    // The maximum first: a loop without branches, ten times as fast as the
+    // search.
     Token greatest = 0;
     for (Token token : tokens_)
       greatest = std::max(greatest, token);

@@ -60,7 +60,7 @@ Expected<TsvFile> openFile(const std::string &path, uint64_t classes) {
   return file;
 }
 
-/// Sentences as ids, cut at the model's sequence.
+/// Sentences as ids, truncated to the model's sequence length.
 class TsvDataset : public Dataset {
 public:
   TsvDataset(const TsvFile &file, const Vocabulary &vocabulary,
@@ -95,7 +95,7 @@ public:
   }
 
 private:
-  std::vector<int32_t> tokens_;  // of all samples, one after the other
+  std::vector<int32_t> tokens_;  // of all samples, concatenated
   std::vector<uint64_t> starts_; // one more than samples
   std::vector<int32_t> labels_;
 };

@@ -14,7 +14,7 @@ namespace kiln {
 
 /// Time spent in one command of a program, over all runs and repetitions.
 struct CommandProfile {
-  std::string label;    // The command's, or the name of its kernel or action.
+  std::string label;    // The command's, or its kernel's or action's name.
   const char *category; // As in a trace.
   double seconds = 0;
   uint64_t runs = 0;
@@ -22,9 +22,9 @@ struct CommandProfile {
   uint64_t bytes = 0; // Of one run.
 };
 
-/// One device of the mesh: its memory, its programs, its share of collectives.
+/// One device of the mesh: its memory, its programs, its side of collectives.
 /// Memory is addressed by offsets as in the artifact, in [0, arena_bytes) on
-/// the device and from there on in the host's part.
+/// the device and from there on in host memory.
 ///
 /// Order: `reserve` once, then any number of runs, each a `begin` and a
 /// `finish`; collectives block until all devices of a group have begun, so all
@@ -52,8 +52,8 @@ public:
   Device(const Device &) = delete;
   Device &operator=(const Device &) = delete;
 
-  /// Takes all the memory that the device will ever use, zeroed, resolves its
-  /// programs and writes its mesh coordinates. `noPlan` with the figures if
+  /// Reserves all the memory that the device will ever use, zeroed, resolves
+  /// its programs and writes its mesh coordinates. `noPlan` with the figures if
   /// there is less memory.
   virtual Status reserve() = 0;
 
@@ -89,7 +89,7 @@ public:
   /// Threads of the host that compute for it.
   virtual unsigned workers() const = 0;
   /// False if reads give zeros and writes are dropped: values that would only
-  /// be written need not be made.
+  /// be written need not be computed.
   virtual bool keepsValues() const { return true; }
 
 private:

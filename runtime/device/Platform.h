@@ -11,7 +11,7 @@
 
 namespace kiln {
 
-/// What a platform is opened with. All of it outlives the platform.
+/// Arguments of opening a platform. All of them outlive it.
 struct PlatformOptions {
   const Artifact &artifact;
   CollectiveSettings settings; // `settings.world` is null for one process.
@@ -26,8 +26,7 @@ struct PlatformOptions {
   Team &host;
 };
 
-/// One kind of device in this process: the code and the groups that its
-/// devices share.
+/// One kind of device in this process: code and groups shared by its devices.
 ///
 /// Order: opened once (see PlatformKind), then `start` for each device of this
 /// process in ascending order, then `connect`, then the devices are reserved.
@@ -52,8 +51,8 @@ public:
 /// An entry in the list of kinds.
 struct PlatformKind {
   std::string_view name; // As in `devices.kind` and in the artifact.
-  /// Checks that the machine has what the artifact's code needs and loads the
-  /// code. `inputRejected` if it cannot run here.
+  /// Checks that the machine meets the code's requirements and loads the code.
+  /// `inputRejected` if it cannot run here.
   Expected<std::unique_ptr<Platform>> (*open)(const PlatformOptions &options);
 };
 

@@ -10,7 +10,7 @@
 
 namespace kiln {
 
-/// Puts text together in a buffer of fixed size, without allocating; what does
+/// Assembles text in a buffer of fixed size, without allocating; text that does
 /// not fit is left out.
 class LineWriter {
 public:

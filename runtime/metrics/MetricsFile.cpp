@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view opening = "{\"step\": ";
 
-/// A number that JSON may not have.
+/// A number that may not be finite, which JSON has no form for.
 void printNumber(LineWriter &line, const char *name, double value) {
   if (std::isfinite(value))
     line.print(", \"%s\": %.17g", name, value);
@@ -27,7 +27,7 @@ void printNumber(LineWriter &line, const char *name, double value) {
     line.print(", \"%s\": null", name);
 }
 
-/// The step of a whole line; nothing for anything else.
+/// The step of a complete line; nothing for anything else.
 std::optional<uint64_t> stepOf(std::string_view line) {
   if (!line.starts_with(opening) || !line.ends_with('}'))
     return std::nullopt;

@@ -12,7 +12,7 @@
 
 namespace kiln {
 
-/// What one step came to.
+/// Results of one step.
 struct StepRecord {
   uint64_t step;
   double loss;
@@ -20,7 +20,7 @@ struct StepRecord {
   std::optional<double> learningRate, gradientNorm;
 };
 
-/// What the model made of the data held out.
+/// Results on the data held out.
 struct EvaluationRecord {
   uint64_t step;
   double loss;
@@ -40,8 +40,8 @@ public:
   MetricsFile(const MetricsFile &) = delete;
   ~MetricsFile();
 
-  /// Opens the file and drops all that is after `step`, or that an interrupted
-  /// write has left: no step occurs twice, whatever happened before.
+  /// Opens the file and drops all lines after `step` and any left by an
+  /// interrupted write: no step occurs twice.
   Status open(const std::string &path, uint64_t step);
 
   /// Drops a line that cannot be written. False the first time that happens.
@@ -49,7 +49,7 @@ public:
 
 private:
   int file_ = -1;
-  uint64_t bytes_ = 0; // Of whole lines.
+  uint64_t bytes_ = 0; // Of complete lines.
   bool hasFailed_ = false;
 };
 

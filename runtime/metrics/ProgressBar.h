@@ -7,8 +7,8 @@
 
 namespace kiln {
 
-/// A line on a terminal that shows how far a run has come. It is drawn over
-/// itself, so nothing of it must reach a file. Allocates nothing.
+/// A line on a terminal that shows the progress of a run. It is drawn over
+/// itself, so it must never reach a file. Allocates nothing.
 class ProgressBar {
 public:
   /// Descriptor of the terminal; -1 for no bar.
@@ -24,7 +24,7 @@ private:
 
   int terminal_;
   bool isShown_ = false;
-  uint64_t firstStep_ = 0; // Of this bar: the speed so far tells what is left.
+  uint64_t firstStep_ = 0; // Of this bar; the rate since gives the time left.
   Clock::time_point start_, drawn_;
 };
 

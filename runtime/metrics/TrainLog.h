@@ -16,7 +16,7 @@ struct DeviceName {
   uint64_t count;
 };
 
-/// What one line of the training log says.
+/// Fields of one line of the training log.
 struct TrainRecord {
   DeviceName device;
   uint64_t step;
@@ -25,8 +25,8 @@ struct TrainRecord {
   double globalRate; // Samples per second since the start.
 };
 
-/// Writes the line, newline included, into the buffer and returns the part that
-/// is used. Allocates nothing.
+/// Writes the line, newline included, into the buffer and returns the used
+/// prefix. Allocates nothing.
 std::string_view formatTrainLine(std::span<char> buffer,
                                  const TrainRecord &record);
 
@@ -44,8 +44,8 @@ std::string_view formatEpochLine(std::span<char> buffer, DeviceName device,
 std::string_view formatLossLine(std::span<char> buffer, uint64_t step,
                                 double loss);
 
-/// Writes text to a descriptor, all of it or none of the rest on an error: what
-/// is printed never stops a training run.
+/// Writes all of the text to a descriptor; after an error it drops the rest:
+/// output never stops a training run.
 bool writeText(int file, std::string_view text);
 
 } // namespace kiln

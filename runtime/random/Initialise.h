@@ -9,9 +9,9 @@
 
 namespace kiln {
 
-/// Writes the initial values of elements [begin, end) of a whole variable to
-/// `target`. They depend on seed, name and index alone, so any split
-/// over devices or workers gives the same weights.
+/// Writes the initial values of elements [begin, end) of the full variable to
+/// `target`. They depend on seed, name and global index alone, so any sharding
+/// and any number of workers give the same weights.
 void initialiseRange(const artifact::Variable &variable, uint64_t seed,
                      uint64_t begin, uint64_t end, std::byte *target);
 

@@ -6,9 +6,9 @@
 
 namespace kiln {
 
-/// Where sample `index` of [0, size) goes in this epoch: a bijection that is
-/// computed and not stored, so there is nothing to save, and any device can ask
-/// for any sample.
+/// Maps sample `index` of [0, size) to its position in this epoch: a bijection
+/// that is computed and not stored, so there is nothing to save, and any device
+/// can ask for any sample.
 uint64_t permute(uint64_t seed, uint64_t epoch, uint64_t index, uint64_t size);
 
 } // namespace kiln

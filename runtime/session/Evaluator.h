@@ -22,7 +22,7 @@ public:
   /// Steps from one evaluation to the next; 0 for once an epoch.
   uint64_t every() const { return every_; }
 
-  /// Held out.
+  /// Samples held out.
   uint64_t samples() const { return dataset_ ? dataset_->samples() : 0; }
 
   /// Allocates nothing. The training program must not be running.

@@ -14,8 +14,8 @@ namespace kiln {
 
 namespace fs = std::filesystem;
 
-/// Whether the descriptor is still what the path names: the folder may have
-/// been renamed before it was locked.
+/// Whether the path still names the descriptor's folder: it may have been
+/// renamed before it was locked.
 static bool isAt(int folder, const std::string &path) {
   struct stat held, named;
   return ::fstat(folder, &held) == 0 && ::stat(path.c_str(), &named) == 0 &&

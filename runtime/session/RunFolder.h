@@ -6,8 +6,8 @@
 
 namespace kiln {
 
-/// Where a run keeps its metrics, its config and its checkpoints. It belongs to
-/// one process at a time; that ends with the process, however it ends.
+/// Folder of a run's metrics, config and checkpoints. It is locked by one
+/// process at a time; the lock ends with the process, however it ends.
 class RunFolder {
 public:
   /// Creates the folder if there is none. `usage` if another process has it.

@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What makes going on from a checkpoint impossible, although the variables
-/// fit: its next sample is not this run's next sample.
+/// Reasons why a run cannot go on from a checkpoint although the variables fit:
+/// its next sample is not this run's next sample.
 std::string describeDifferences(const Manifest &found, const Manifest &wanted) {
   std::string text;
   auto compare = [&](const char *name, uint64_t ours, uint64_t theirs) {
@@ -62,10 +62,10 @@ Status RunRecord::begin(Manifest position) {
             Code::inputRejected);
         !status.ok())
       return status;
-  // Only now: what is set aside others may have been reading.
+  // Only now: other processes may have been reading the folder set aside.
   if (status = session_.agree(settleFolder(*checkpoint)); !status.ok())
     return status;
-  // All must know whether this state is to be saved.
+  // All processes must know whether this state is to be saved.
   std::string saved =
       session_.share(savedStep_ ? std::to_string(*savedStep_) : "");
   if (!saved.empty())
@@ -98,13 +98,13 @@ Status RunRecord::openFolder() {
   return Status();
 }
 
-/// The first process has the run folder and decides; the others read the same
+/// The first process has the run folder and decides; all read the same
 /// checkpoint.
 Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
   bool isFirst = session_.rank() == 0;
   Expected<std::optional<Checkpoint>> checkpoint = std::optional<Checkpoint>();
   Status status = isFirst ? openFolder() : Status();
-  // There is nothing to save where nothing is computed.
+  // Without computed values there is nothing to save.
   savesCheckpoints_ = policy_ && folder_ && session_.computes();
   if (isFirst && status.ok()) {
     checkpoint = findCheckpoint();
@@ -162,8 +162,7 @@ Status RunRecord::resume(const Checkpoint &checkpoint) {
   return Status();
 }
 
-/// What an earlier run has left in the folder, and this one does not go on
-/// from, keeps out of its way.
+/// Moves aside remains of an earlier run that this one does not go on from.
 Status RunRecord::settleFolder(const std::optional<Checkpoint> &from) {
   if (!folder_)
     return Status();

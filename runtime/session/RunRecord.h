@@ -11,9 +11,9 @@
 
 namespace kiln {
 
-/// All that a run leaves on the disk: metrics, config, checkpoints, reports;
-/// and how a run begins from what an earlier one has left. Nothing that fails
-/// here after the start stops the training.
+/// Everything that a run leaves on the disk: metrics, config, checkpoints,
+/// reports; and how a run begins from an earlier one's. No failure here after
+/// the start stops the training.
 class RunRecord {
 public:
   RunRecord(Session &session, const TrainOptions &options);
@@ -23,13 +23,13 @@ public:
   /// number of steps done.
   Status begin(Manifest position);
 
-  /// Steps that the checkpoint had done from which the run goes on.
+  /// Steps done by the checkpoint from which the run goes on.
   uint64_t firstStep() const { return position_.step; }
 
   /// Whether a checkpoint is due after this step.
   bool isDue(uint64_t step) const;
   /// Saves all variables; false, with a warning, if that fails. The first
-  /// process writes what all have.
+  /// process writes the shards of all.
   bool save(uint64_t step);
   bool savesCheckpoints() const { return savesCheckpoints_; }
   /// Whether the last state saved is the one after this step.
@@ -61,7 +61,7 @@ private:
   std::optional<CheckpointStore> store_;
   bool savesCheckpoints_ = false;
   MetricsFile metrics_;
-  Manifest position_; // All of a manifest but the files and the step.
+  Manifest position_; // A manifest without files and step.
   std::optional<uint64_t> savedStep_;
   std::array<char, 512> line_;
 };

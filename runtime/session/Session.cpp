@@ -44,13 +44,13 @@ void printWarning(const std::string &message) {
   std::fprintf(stderr, "kiln: warning: %s\n", message.c_str());
 }
 
-/// Before the first collective: processes with different programs would wait
-/// for each other, or worse.
+/// Before the first collective: processes with different programs would block
+/// each other, or worse.
 static Status compareArtifacts(const Artifact &artifact, World &world) {
   Sha256 hash;
   for (const Section &section : artifact.sections())
     hash.add(section.bytes);
-  // In this order: what differs first is said.
+  // In order of precedence: the first difference is reported.
   const std::pair<const char *, std::string> facts[] = {
       {"config", artifact.index().config()->str()},
       {"plan", std::to_string(Mesh(artifact.index()).devices()) +
@@ -76,8 +76,7 @@ Expected<Session> Session::load(const std::string &path,
     status = compareArtifacts(*artifact, *options.world);
   if (!status.ok())
     return status;
-  // What is wrong here may be so in one process only, and the others would wait
-  // for it.
+  // A failure may be in one process only, which would block all the rest.
   Expected<Session> session = fromArtifact(std::move(*artifact), options);
   status = kiln::agree(options.world, session.status());
   if (!status.ok())
@@ -115,7 +114,7 @@ Status Session::start(const SessionOptions &options) {
   if (Status status = openTrace(options.tracePath); !status.ok())
     return status;
   unsigned workers = options.threads ? options.threads : planned;
-  // Passive: while it has work the devices are idle, and the other way round.
+  // Passive: the devices are idle while it works, and the reverse.
   Expected<std::unique_ptr<Team>> host =
       Team::start(std::clamp(count * workers, 1u,
                              std::max(std::thread::hardware_concurrency(), 1u)),
@@ -327,7 +326,7 @@ std::vector<FedDevice> Session::findShares(std::string_view program,
 
 Status Session::runProgram(size_t number) {
   for (size_t i = devices_.size(); i-- > 0;)
-    devices_[i]->begin(number); // The first may run here, when all others do.
+    devices_[i]->begin(number); // The first goes last: it may run here.
   Status first;
   for (const std::unique_ptr<Device> &device : devices_)
     if (Status status = device->finish(); first.ok() && !status.ok())

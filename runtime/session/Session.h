@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What programs and tests call to run an artifact.
+// The interface through which programs and tests run an artifact.
 #ifndef KILN_RUNTIME_SESSION_SESSION_H
 #define KILN_RUNTIME_SESSION_SESSION_H
 
@@ -33,7 +33,7 @@ struct SessionOptions {
 /// "kiln: warning: ..." on stderr.
 void printWarning(const std::string &message);
 
-/// What differs from the artifact's own training settings.
+/// Overrides of the artifact's own training settings.
 struct TrainOptions {
   std::optional<uint64_t> steps;  // The last step, those already done included.
   std::optional<uint64_t> epochs; // Ignored if steps are given.
@@ -46,7 +46,7 @@ struct TrainOptions {
   std::string lossesPath; // One line per step, for tests; empty for none.
 
   std::string runFolder; // For metrics and checkpoints; empty for none.
-  /// The checkpoint to go on from: "auto" is the newest whole one of the run
+  /// The checkpoint to go on from: "auto" is the newest intact one of the run
   /// folder, "none" is none, anything else is a checkpoint's path.
   std::string resume = "auto";
   /// Give all variables their initial values if no checkpoint does.
@@ -54,9 +54,9 @@ struct TrainOptions {
   std::function<void(const std::string &)> warn = printWarning;
 };
 
-/// What training came to, also if it was stopped.
+/// Result of training, also if it was stopped.
 struct TrainReport {
-  uint64_t steps = 0;     // The last step that was run, counted from 1.
+  uint64_t steps = 0;     // Index of the last step run, from 1.
   uint64_t firstStep = 0; // Steps that were done before, by a checkpoint.
   double loss = 0;        // Of the last step.
   double seconds = 0;     // From before the first step to after the last.
@@ -68,11 +68,11 @@ bool isScalar(const artifact::Output &output);
 
 /// An artifact on the devices of this process. Call in this order: load,
 /// reserve, initialise (or write all variables), then run or train, from one
-/// thread. Of several processes each calls the same.
+/// thread. Several processes each make the same calls.
 class Session {
 public:
   /// Verifies the artifact, checks that it fits this machine and loads its
-  /// code. What fails in one of several processes fails in all.
+  /// code. A failure in one process fails in all.
   static Expected<Session> load(const std::string &path,
                                 const SessionOptions &options = {});
   static Expected<Session> fromArtifact(Artifact artifact,
@@ -80,8 +80,8 @@ public:
 
   /// Takes all the memory that the program will ever use. Its bytes are zero.
   Status reserve();
-  /// Bytes of the memory of a device in this process, counted from its first;
-  /// 0 before `reserve`.
+  /// Bytes of memory of this process's device number `device`, from 0; 0 before
+  /// `reserve`.
   uint64_t reservedBytes(size_t device = 0) const {
     return devices_[device]->reservedBytes();
   }
@@ -92,13 +92,13 @@ public:
   /// The variables as full tensors. Memory must have been reserved.
   Variables &variables() { return *variables_; }
   const Variables &variables() const { return *variables_; }
-  /// False if the devices check what they are told and compute nothing.
+  /// False if the devices check commands and compute nothing.
   bool computes() const { return devices_[0]->keepsValues(); }
 
-  /// Whole variables. `bytes` must have exactly the size of the value.
+  /// Full tensors. `bytes` must have exactly the size of the value.
   Status readVariable(std::string_view name, std::span<std::byte> bytes) const;
   Status writeVariable(std::string_view name, std::span<const std::byte> bytes);
-  /// On one of the devices in this process, counted from its first.
+  /// On one of the devices in this process, counted from 0.
   Status writeInput(std::string_view program, std::string_view input,
                     std::span<const std::byte> bytes, size_t device = 0);
   Status readOutput(std::string_view program, std::string_view output,
@@ -111,7 +111,7 @@ public:
   /// devices have the same.
   Status readScalar(const artifact::Output &output, double &value) const;
 
-  /// Runs a program once on what its inputs hold, on all devices at once.
+  /// Runs a program once on its current inputs, on all devices at once.
   Status run(std::string_view program);
 
   /// Feeds and runs the training program step by step. Reports progress even
@@ -121,26 +121,26 @@ public:
 
   const artifact::Index &index() const { return artifact_->index(); }
   const Artifact &artifact() const { return *artifact_; }
-  /// Of all devices in this process.
+  /// Workers of all devices in this process.
   unsigned workers() const;
   /// Devices in this process.
   size_t devices() const { return devices_.size(); }
   uint32_t rank() const { return world_ ? world_->rank() : 0; }
   World *world() const { return world_; }
-  /// Bytes that a device in this process has taken from other devices.
+  /// Bytes that a device in this process has received from other devices.
   uint64_t receivedBytes(size_t device) const {
     return devices_[device]->receivedBytes();
   }
 
-  /// As all processes of the run agree. Collective.
+  /// See kiln::agree. Collective.
   Status agree(const Status &status) const {
     return kiln::agree(world_, status);
   }
-  /// What the first process gives, on all of them. Collective.
+  /// The text of the first process, on all of them. Collective.
   std::string share(const std::string &text) const;
 
-  /// The devices in this process with their shares of a program's batch, which
-  /// is what the inputs of all replicas make together.
+  /// The devices in this process with their shares of a program's batch: the
+  /// inputs of all replicas, concatenated.
   std::vector<FedDevice> findShares(std::string_view program,
                                     uint64_t &batch) const;
 
@@ -170,14 +170,14 @@ private:
   /// The first failure of a device.
   Status runProgram(size_t number);
 
-  // Platform and devices keep the address of what is behind these.
+  // Platform and devices keep the addresses of these objects.
   std::unique_ptr<Artifact> artifact_;
   World *world_;
   Mesh mesh_;
   std::unique_ptr<Trace> trace_;
   std::unique_ptr<Team> host_;
   std::unique_ptr<Platform> platform_;
-  std::vector<std::unique_ptr<Device>> devices_; // Go before their platform.
+  std::vector<std::unique_ptr<Device>> devices_; // Destroyed before platform_.
   std::unique_ptr<Variables> variables_;
   bool isReserved_ = false;
 };

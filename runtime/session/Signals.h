@@ -7,8 +7,8 @@
 
 namespace kiln {
 
-/// Does `action` when the signal comes, unless the process was started with the
-/// signal ignored, as by nohup: then it stays so. `before` is what it did.
+/// Installs `action` for the signal, unless the process was started with the
+/// signal ignored, as by nohup: then it stays so. `before` is the old action.
 void takeSignal(int signal, const struct sigaction &action,
                 struct sigaction &before);
 

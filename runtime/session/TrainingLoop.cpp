@@ -186,9 +186,9 @@ Status TrainingLoop::openEvaluation() {
   return Status();
 }
 
-/// What the artifact does not say: processes that take another course would
-/// wait for each other. In this order: what is different because of something
-/// else comes after it.
+/// Compares settings that the artifact does not hold: processes on different
+/// courses would block each other. In order of cause, so that a difference is
+/// reported before its consequences.
 Status TrainingLoop::compareRuns() {
   const std::tuple<const char *, std::string, Code> facts[] = {
       {"number of samples", std::to_string(dataset_ ? dataset_->samples() : 0),
@@ -283,7 +283,7 @@ Status TrainingLoop::run() {
       return stopNotFinite();
     if (Status status = endStep(); !status.ok())
       return status;
-    // What is saved at the end is saved there.
+    // The last step's checkpoint is saved at the end.
     if (report_.steps < lastStep_ && record_.isDue(report_.steps))
       (void)record_.save(report_.steps);
   }
@@ -320,7 +320,7 @@ Status TrainingLoop::runStep() {
   return Status();
 }
 
-/// What the step came to, which took `seconds`.
+/// Reads the results of the step, which took `seconds`.
 Status TrainingLoop::readStep(double seconds) {
   if (Status status = session_.readScalar(*loss_, report_.loss); !status.ok())
     return status;
@@ -339,8 +339,8 @@ Status TrainingLoop::readStep(double seconds) {
   return Status();
 }
 
-/// Before a checkpoint of this step is saved: what is measured after the step
-/// is in the metrics by then, and not missed by who goes on from there.
+/// Runs before a checkpoint of this step is saved: its evaluation must be in
+/// the metrics, or a run that goes on from there would miss it.
 Status TrainingLoop::endStep() {
   bool isLast = report_.steps == lastStep_;
   uint64_t samples = report_.steps * order_.globalBatch;
@@ -356,7 +356,7 @@ Status TrainingLoop::endStep() {
   if (!endsEpoch)
     return Status();
   Clock::time_point now = Clock::now();
-  // The accuracy is of this epoch's end or it is not told.
+  // Only an accuracy from this epoch's end is printed.
   bool isMeasured = evaluation_ && evaluation_->step == report_.steps;
   log(formatEpochLine(line_, device(), samples / order_.samples,
                       secondsBetween(epochStart_, now),

@@ -66,7 +66,7 @@ private:
   SampleOrder order_{};
   std::unique_ptr<Feeder> feeder_;
   RunRecord record_;
-  StepRecord step_{};                          // What the last step came to.
+  StepRecord step_{};                          // The last step's results.
   std::unique_ptr<Evaluator> evaluator_;       // Null for no evaluation.
   std::optional<EvaluationRecord> evaluation_; // The last one.
   ProgressBar progress_;

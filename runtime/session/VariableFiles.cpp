@@ -21,7 +21,7 @@ TensorFacts factsOf(const artifact::Variable &variable) {
 
 std::string quote(const std::string &name) { return "'" + name + "'"; }
 
-/// All that is wrong with a file, one line each.
+/// All faults of a file, one line each.
 class Differences {
 public:
   void missing(const TensorFacts &wanted) {
@@ -45,7 +45,7 @@ private:
   std::string text_;
 };
 
-/// Reads a tensor into variable `number`, piece by piece; it may be of another
+/// Reads a tensor into variable `number` in blocks; it may be of another
 /// floating type.
 Status readVariable(const Safetensors &file, const Entry &entry,
                     Session &session, size_t number) {
@@ -79,14 +79,14 @@ Status readVariable(const Safetensors &file, const Entry &entry,
   return Status();
 }
 
-/// What the artifact says about public names.
+/// Public names, as the artifact gives them.
 class PublicNaming {
 public:
   explicit PublicNaming(const artifact::Index &index)
       : names_(index.public_names()) {}
 
-  /// The name without the prefix that it may have or lack, and with its last
-  /// part as this model has it.
+  /// The name without the optional prefix, and with its last component as this
+  /// model has it.
   std::string normalise(std::string_view name) const {
     if (name.starts_with(prefix()))
       name.remove_prefix(prefix().size());
@@ -181,8 +181,8 @@ public:
   }
 
 private:
-  /// The alias stands for its variable where that is missing, and else must
-  /// agree with it.
+  /// The alias stands for its variable if that is missing, otherwise both must
+  /// be equal.
   Status resolveAlias(const std::string &alias, const std::string &name) {
     auto second = found_.find(alias);
     if (second == found_.end() || weights_.contains(alias))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Between the variables of a session and files of tensors.
+// Moves tensors between the variables of a session and files.
 #ifndef KILN_RUNTIME_SESSION_VARIABLEFILES_H
 #define KILN_RUNTIME_SESSION_VARIABLEFILES_H
 
@@ -15,8 +15,8 @@ bool isWeight(const artifact::Variable &variable);
 std::map<std::string, std::vector<std::string>>
 publicNamesOf(const artifact::Index &index);
 
-/// The variables as they are when they are written. The session must outlive
-/// the sources.
+/// The variables' values at the time of writing. The session must outlive the
+/// sources.
 struct VariableSources {
   std::vector<TensorSource> weights, others;
 };
@@ -28,8 +28,8 @@ VariableSources collectVariables(const Session &session);
 Status restoreVariables(const Checkpoint &checkpoint, Session &session);
 
 /// Gives every weight its value from a file with public names, in any floating
-/// type; `inputRejected` with a list of all that is missing, extra or of
-/// another shape, and then nothing has changed.
+/// type; `inputRejected` with a list of all missing, extra or differently
+/// shaped tensors, and then nothing has changed.
 Status readWeights(const std::string &path, Session &session);
 
 } // namespace kiln

@@ -7,7 +7,7 @@
 
 namespace kiln {
 
-/// Initial values are made on the host and written piece by piece.
+/// Initial values are computed on the host and written block by block.
 struct Variables::Scratch {
   static constexpr uint64_t pieceBytes = uint64_t{1} << 20;
 
@@ -95,8 +95,9 @@ void Variables::forEachOwned(uint32_t rank, size_t number, uint64_t first,
 
 namespace {
 
-/// What the first process asks another for; no element at all ends it. The
-/// answer has the elements, and a last byte that is 0 if they could be read.
+/// A request of the first process to another; one without elements ends the
+/// service. The answer has the elements, and a last byte that is 0 if they
+/// could be read.
 struct ReadRequest {
   uint64_t number, first, count;
 };

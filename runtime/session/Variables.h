@@ -20,28 +20,28 @@ class Variables {
 public:
   using Devices = std::span<const std::unique_ptr<Device>>;
 
-  /// `devices` are all of this process, in ascending order. What is given must
+  /// `devices` are all of this process, in ascending order. The arguments must
   /// outlive it; the world may be null.
   Variables(const Artifact &artifact, World *world, Team &host,
             Devices devices);
 
   /// How a variable is sharded.
   const Tiling &tiling(size_t number) const { return tilings_[number]; }
-  /// Of one element.
+  /// Bytes of one element.
   uint64_t elementBytes(size_t number) const;
   uint64_t bytes(size_t number) const {
     return tilings_[number].elements() * elementBytes(number);
   }
-  /// False if the devices only check: values need neither be read nor made.
+  /// False if the devices only check: values need neither be read nor computed.
   bool areKept() const { return devices_.front()->keepsValues(); }
 
   /// Gives every variable its initial value, by all workers of the host.
   Status initialise(uint64_t seed);
 
   /// Elements of a full tensor from `first` on. Of several processes only the
-  /// first may read, while the others `serveReads`.
+  /// first may read, while the rest `serveReads`.
   Status read(size_t number, uint64_t first, std::span<std::byte> bytes) const;
-  /// Every process writes what it was given to its own devices.
+  /// Every process writes the given elements to its own devices.
   Status write(size_t number, uint64_t first, std::span<const std::byte> bytes);
 
   /// Answers the first process until it calls `endReads`.

@@ -7,8 +7,8 @@
 namespace kiln {
 
 /// Treats denormals as zero in results and operands on this thread while it
-/// lives. Training meets denormals in moments that decay, where they cost 25
-/// times as much. Always on, because it changes results.
+/// lives. Decaying moments become denormal, where arithmetic costs 25 times as
+/// much. Always on, because it changes results.
 class FlushDenormals {
 public:
   FlushDenormals() : saved_(_mm_getcsr()) {

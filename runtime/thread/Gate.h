@@ -8,19 +8,20 @@
 
 namespace kiln {
 
-/// A number that only grows and that threads wait for.
+/// A counter that threads wait for.
 class alignas(64) Gate {
 public:
   uint64_t value() const { return value_.load(std::memory_order_acquire); }
 
-  /// Adds one. What the caller wrote before is seen by all that pass.
+  /// Adds one. All earlier writes of the caller are visible to threads that
+  /// pass.
   void open();
 
-  /// Returns once the number is no longer `old`: looks `looks` times, then
-  /// sleeps, so that whoever is waited for can have the core.
+  /// Returns once the counter is no longer `old`: polls `looks` times, then
+  /// sleeps, so that the awaited thread can have the core.
   void pass(uint64_t old, unsigned looks);
 
-  /// Sleeps until the number is at least `least`; false if that takes longer
+  /// Sleeps until the counter is at least `least`; false if that takes longer
   /// than `limit`.
   bool await(uint64_t least, std::chrono::nanoseconds limit);
 

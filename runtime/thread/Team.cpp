@@ -11,13 +11,13 @@ namespace kiln {
 
 namespace {
 
-/// A worker that waits longer than this is likely to wait for one that lost its
-/// core. About what sleeping and waking take: on an idle machine nearly all
-/// waits end sooner, on a busy one longer looking only steals time.
+/// A worker that waits longer than this likely waits for one that lost its
+/// core. About the cost of sleeping and waking: on an idle machine nearly all
+/// waits end sooner, on a busy one longer polling only steals time.
 constexpr std::chrono::nanoseconds lookTime = std::chrono::microseconds(50);
 
-/// How many times a gate can be looked at in `lookTime`; a pause takes 5 ns on
-/// one processor and 50 on another.
+/// How many times a gate can be polled in `lookTime`; a pause takes 5 ns on one
+/// processor and 50 on another.
 unsigned countLooks() {
   using Clock = std::chrono::steady_clock;
   constexpr unsigned sample = 256;
@@ -81,8 +81,8 @@ void Team::enter(Function function, void *data) {
   meet({0, workers_});
 }
 
-// The scheduler of a busy machine often puts two workers on one core. Looking
-// then only keeps the other from coming: steps took twice as long.
+// The scheduler of a busy machine often puts two workers on one core. Polling
+// then only keeps the other worker off it: steps took twice as long.
 unsigned Team::chooseLooks(int64_t index) {
   if (looks_ == 0)
     return 0;
@@ -91,7 +91,7 @@ unsigned Team::chooseLooks(int64_t index) {
   for (int64_t i = 0; i < workers_; ++i)
     isShared |= i != index && cores_[static_cast<size_t>(i)].load(
                                   std::memory_order_relaxed) == core;
-  // Rarely changes, and then all can keep reading it from their caches.
+  // Rarely changes, so that all can keep it in their caches.
   std::atomic<int> &mine = cores_[static_cast<size_t>(index)];
   if (mine.load(std::memory_order_relaxed) != core)
     mine.store(core, std::memory_order_relaxed);

@@ -9,7 +9,7 @@
 
 namespace kiln {
 
-/// Which worker of how many is running.
+/// Index of a worker and the number of workers.
 struct Worker {
   int64_t index, count;
 
@@ -24,8 +24,8 @@ struct Worker {
 /// any thread.
 class Team {
 public:
-  /// `failed` if the system refuses a thread. A team that `isPassive` never
-  /// looks before it sleeps: others need the cores.
+  /// `failed` if the system refuses a thread. A team that `isPassive` sleeps
+  /// without polling: other threads need the cores.
   static Expected<std::unique_ptr<Team>> start(unsigned workers,
                                                bool isPassive = false);
   ~Team();
@@ -40,15 +40,15 @@ public:
         &body);
   }
 
-  /// Inside `run`: returns when all workers have come here; what they wrote
-  /// before can be read then.
+  /// Inside `run`: a barrier. Returns when all workers have arrived; their
+  /// earlier writes are visible then.
   void meet(Worker worker);
 
   /// Inside `run`, on every worker: calls body(begin, end) for pieces that tile
-  /// [0, items). A worker takes the pieces of its own share, which it also has
-  /// in its cache from the stage before, and then what others have not begun:
-  /// one that lost its core holds up a piece and not a share. At most once
-  /// between two meetings.
+  /// [0, items). A worker takes the pieces of its own share first, which its
+  /// cache has from the stage before, then steals pieces that no worker has
+  /// begun: a worker that lost its core holds up one piece, not its share. At
+  /// most once between two meetings.
   template <typename Body>
   void share(Worker worker, int64_t items, const Body &body) {
     if (items < sharedItems * worker.count || worker.count == 1) {
@@ -71,19 +71,19 @@ private:
   using Function = void (*)(void *data, Worker worker);
 
   /// How many pieces of a worker's share are taken, and in which meeting: a
-  /// count from an earlier one is worth 0, so nobody has to reset it.
+  /// count from an earlier meeting is worth 0, so it needs no reset.
   struct alignas(64) Taken {
     std::atomic<uint64_t> word{0};
   };
 
   static constexpr int64_t pieces = 4;
-  /// Fewer items per worker are not worth sharing out piece by piece.
+  /// Fewer items per worker are not worth stealing.
   static constexpr int64_t sharedItems = 8;
 
   Team(unsigned workers, bool isPassive);
   void enter(Function function, void *data);
   void serve(int64_t index);
-  /// How long this worker should look before it sleeps.
+  /// How often this worker should poll before it sleeps.
   unsigned chooseLooks(int64_t index);
   /// The next piece of the owner's share, or `pieces` if none is left.
   int64_t take(int64_t owner, uint64_t meeting);
@@ -97,7 +97,7 @@ private:
   void *data_ = nullptr;
   Gate run_, meeting_;
   alignas(64) std::atomic<int64_t> arrived_{0};
-  std::vector<Thread> threads_; // Last: they end before what they use goes.
+  std::vector<Thread> threads_; // Last: they use the members above.
 };
 
 } // namespace kiln

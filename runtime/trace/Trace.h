@@ -13,7 +13,7 @@
 
 namespace kiln {
 
-/// What one thread of a device did, and when. Filled by that thread alone.
+/// Timed events of one thread of a device. Filled by that thread alone.
 class Track {
 public:
   using Clock = std::chrono::steady_clock;
@@ -30,7 +30,7 @@ public:
     events_.reserve(capacity);
   }
 
-  /// Allocates nothing; what does not fit is left out.
+  /// Allocates nothing; events that do not fit are left out.
   void add(const Event &event) {
     if (events_.size() < events_.capacity())
       events_.push_back(event);
@@ -45,8 +45,8 @@ private:
 };
 
 /// A file of events in Chrome's trace format: a process per device, with a
-/// track of what it computes and one of what it communicates. The clock is the
-/// machine's, so that files of several processes go together.
+/// track for compute and one for communication. The clock is the machine's, so
+/// that files of several processes go together.
 class Trace {
 public:
   static Expected<std::unique_ptr<Trace>> create(const std::string &path);
@@ -56,7 +56,7 @@ public:
   /// `capacity` is the number of events from one `flush` to the next.
   Track &addTrack(uint32_t device, const char *name, size_t capacity);
 
-  /// Writes the events of all tracks and forgets them. No track may be in use.
+  /// Writes and drops the events of all tracks. No track may be in use.
   void flush();
 
 private:

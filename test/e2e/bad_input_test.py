@@ -207,7 +207,7 @@ class BadOutput(KilnTest):
                 self.skipTest("mounting is not permitted")
             self.assertEqual(process.returncode, IO, out + err)
             self.assertIn("No space left", err)
-            # `ls` printed nothing: what there was is gone.
+            # `ls` printed nothing: the files are gone.
             self.assertNotIn("m.kiln\n", "\n".join(out.splitlines()[1:]) + "\n")
             self.assertNotIn(".kiln-", out)
 

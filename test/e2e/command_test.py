@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What users do with the command when nothing is wrong."""
+"""The command with valid input, as users call it."""
 
 import json
 import os
@@ -93,7 +93,7 @@ class Command(KilnTest):
         self.assertEqual(err, "")
         self.assertEqual((self.folder / "a.kiln").read_bytes(), (self.folder / "b.kiln").read_bytes())
         self.assertIn("1 artifacts", self.kiln("cache")[0])
-        # Another config is another entry; what does not change the program may be set and hit.
+        # Another config is another entry; keys that do not change the program still hit.
         self.assertNotIn("Cache hit", self.kiln("compile", "tiny.yaml", "-o", "c.kiln", "training.seed=1")[0])
 
     def test_damaged_cache_entry_is_a_miss(self):
@@ -227,7 +227,7 @@ class Command(KilnTest):
         return [path for path in self.folder.iterdir() if path.name.startswith(".kiln")]
 
     def test_interrupted_compile_leaves_nothing(self):
-        # As soon as there is something to leave, and once the compiler runs.
+        # As soon as there is a file to clean up, and once the compiler runs.
         self.check_interrupted_compile(lambda _: self.scratch_folders())
         self.check_interrupted_compile(
             lambda process: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())

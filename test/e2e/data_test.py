@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The data of the model families, from files to steps; and what is wrong in files, with its place."""
+"""The data of the model families, from files to steps; and faults in files, with their place."""
 
 import json
 import random

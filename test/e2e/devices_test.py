@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""One plan in one process, in several, and with slow links: the losses are equal bit for bit, and what is moved is what
-was planned. A checkpoint of one mesh is a checkpoint of every other."""
+"""One plan in one process, in several, and with slow links: the losses are equal bit for bit, and the bytes moved are
+those planned. A checkpoint of one mesh is a checkpoint of every other."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ class DevicesTest(KilnTest):
             self.assertEqual(self.read("one"), self.read("many"), count)
 
     def test_processes_with_unequal_parts_of_a_group(self):
-        """The three replicas of a group are in two processes, and their parts are of several messages."""
+        """The three replicas of a group are in two processes, and their shards take several messages."""
         self.kiln("compile", "mlp.yaml", "model.hidden=[700, 700]", "training.global_batch=6", "training.steps=2",
                   "devices={count: 6, mesh: {data: 3, tensor: 2}, threads: 1}", "-o", "m.kiln")
         self.kiln("run", "m.kiln", "--losses", "one", "--no-run-folder")
@@ -65,8 +65,7 @@ class DevicesTest(KilnTest):
         self.assertEqual({e["pid"] for e in read_events(self.folder / "trace.json")}, {0, 1, 2, 3})
 
     def test_bytes_of_messages_are_the_planned_ones(self):
-        """Of every collective, as Open MPI's profiling interface sees them sent and received: each device is a
-        process."""
+        """Of every collective, as Open MPI's profiling interface counts them: each device is a process."""
         inspected = self.compile("m.kiln", *MESH, "devices.zero=3")
         train = next(p for p in inspected["images"][0]["programs"] if p["name"] == "train")
         planned = Counter()

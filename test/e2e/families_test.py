@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What holds for every model family: losses do not depend on the micro-batch, bf16 stays close to f32, and nothing is
+"""Properties of every model family: losses do not depend on the micro-batch, bf16 stays close to f32, and nothing is
 written outside of its buffer."""
 
 import random
@@ -33,10 +33,10 @@ class Families(harness.KilnTest):
         write_family_data(self)
 
     def train(self, family, run, training, devices={"count": 1}, **options):
-        """Losses; what is left is saved in the folder `run`."""
+        """Losses; the final state is saved in the folder `run`."""
         own, data = FAMILIES[family]
         # A large epsilon, because gradients that are rounding alone must not become steps; a small rate where batch
-        # norm of few samples makes much of small differences.
+        # norm of few samples magnifies small differences.
         optimizer = {"kind": "adamw", "learning_rate": 1e-4 if family == "resnet" else 2e-3, "epsilon": 1e-4}
         training = {"global_batch": 12 if family == "resnet" else 6, "optimizer": optimizer, **training}
         self.config("family.yaml", {"model": {**own, **options}, "training": training, "data": data,
@@ -53,7 +53,7 @@ class Families(harness.KilnTest):
     def test_micro_batches(self):
         for family in FAMILIES:
             with self.subTest(family=family):
-                # Dropout is on: what is dropped must not depend on the micro-batch either.
+                # Dropout is on: its masks must not depend on the micro-batch either.
                 options = {} if family == "resnet" else {"dropout": 0.2, "attention_dropout": 0.1}
                 training = {"steps": 5, "precision": "f64"}
                 whole = self.train(family, f"{family}-whole", training, **options)
@@ -93,7 +93,7 @@ class Families(harness.KilnTest):
                 self.assert_close(rounded, exact, 2e-2)
 
     def test_bf16_with_batch_norm(self):
-        """Norms of few values, or of images that are alike, make much of any rounding: hence large ones, of flat tiles."""
+        """Norms of few values, or of similar images, magnify rounding: hence large ones, of flat tiles."""
         noise = random.Random(3)
         rows = (bytes(noise.randrange(256) for _ in range(8)) for _ in range(40 * 8))
         pixels = b"".join(bytes(pixel for pixel in row for _ in range(8)) * 8 for row in rows)

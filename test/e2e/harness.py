@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the end-to-end tests share: a folder of its own for each test, with data and a config that compiles fast."""
+"""Shared by the end-to-end tests: a folder of its own for each test, with data and a config that compiles fast."""
 
 import contextlib
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 KILN = None
-# The kind of device that all tests run on; None for what the configs say.
+# The kind of device that all tests run on; None for that of the configs.
 DEVICE = os.environ.get("KILN_TEST_DEVICE")
 # A cache from which all tests take compiled kernels; None for none.
 KERNELS = Path(os.environ["KILN_TEST_CACHE"]) if os.environ.get("KILN_TEST_CACHE") else None
@@ -37,7 +37,7 @@ def idx(shape, elements):
 
 
 def read_events(path):
-    """What took time in a trace."""
+    """Events of a trace that have a duration."""
     return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
 
 
@@ -51,7 +51,7 @@ def status_bytes(pid, field):
 
 
 def read_arenas(pid):
-    """Size and resident bytes of the mappings that want huge pages: the devices' arenas, and nothing else."""
+    """Size and resident bytes of the mappings advised to use huge pages: only the devices' arenas."""
     arenas = []
     for text in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.M):
         if re.search(r"^VmFlags:.* hg\b", text, re.M):
@@ -61,12 +61,12 @@ def read_arenas(pid):
 
 
 def plan_pages(images):
-    """What the arenas of devices with these images take, in whole pages."""
+    """Bytes of the arenas of devices with these images, in full pages."""
     return sorted((image["arena_bytes"] + image["host_bytes"] + 4095) // 4096 * 4096 for image in images)
 
 
 def link_kernels(source, target):
-    """Gives one cache the kernels that another has. Others may do the same at the same time."""
+    """Copies the kernels of one cache to another. Other tests may do the same at the same time."""
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     for path in source.glob("*.kernel"):
         with contextlib.suppress(FileExistsError, FileNotFoundError):

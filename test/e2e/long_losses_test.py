@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Over a hundred steps, too, the losses do not depend on the mesh: what rounds differently may not add up. Every device
-takes the memory that was planned for it."""
+"""Over a hundred steps, too, the losses do not depend on the mesh: rounding differences may not add up. Every
+device takes the memory that was planned for it."""
 
 import os
 import unittest

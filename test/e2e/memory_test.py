@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The plan is what the process takes."""
+"""The process takes the memory that was planned."""
 
 import json
 import re
@@ -56,8 +56,8 @@ class Memory(KilnTest):
         self.check(ROOT / "models/configs/minigpt.yaml", 2, "training.micro_batch=3", "model.vocabulary=8000")
 
     def test_many_devices(self):
-        """Replicas of unequal share, cut over both axes, with moments in the host's part: each device takes what was
-        planned for it, all of it at once, and the process little more."""
+        """Replicas of unequal share, sharded over both axes, with moments in host memory: each device takes the planned
+        bytes, all at once, and the process little more."""
         devices = {"count": 4, "mesh": {"data": 2, "tensor": 2}, "speeds": [2, 1], "zero": 3, "threads": 1}
         model = {**TINY["model"], "hidden": 128, "vocabulary": 8000}
         for offload in ("none", "optimizer"):

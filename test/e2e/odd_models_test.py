@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Models from files that do what no model of ours does: each has a place where cutting could go wrong, and computes the
-same step under the plans that reach it."""
+"""Models from files, unlike any in models/: each has a value whose sharding could go wrong, and computes the same step
+under the plans that shard it."""
 
 import random
 import unittest
@@ -31,7 +31,7 @@ func.func @model(%image: tensor<?x{shape}xf64> {{kiln.input = "image"}}, %label:
 """
 
 
-# Zero divided by zero, in the padding of runs and of cut dimensions, is not zero.
+# Zero divided by zero, in the padding of flat shards and of sharded dimensions, is not zero.
 QUOTIENT = model("7", [("x", "tensor<5xf64>", ""), ("y", "tensor<5xf64>", ""), ("w", "tensor<7x5xf64>", COLUMNS)], """
   %q = kiln.div %x, %y : tensor<5xf64>
   %s = kiln.sum "a->" %q : tensor<5xf64> -> tensor<f64>
@@ -39,7 +39,7 @@ QUOTIENT = model("7", [("x", "tensor<5xf64>", ""), ("y", "tensor<5xf64>", ""), (
   %h = kiln.contract "bk,kn->bn" %image, %w : tensor<?x7xf64>, tensor<7x5xf64> -> tensor<?x5xf64>
   %v = kiln.mul %h, %all : tensor<?x5xf64>""", ("%v", 5))
 
-# Numbers of rows in the padding of a cut sequence are those of no row: here they lie far behind the table.
+# Row ids in the padding of a sharded sequence do not exist: here they are far beyond the table.
 ROWS_BY_PLACE = model("5x3", [("w", "tensor<3x4xf64>", ROWS), ("table", "tensor<65537x4xf64>", "")], """
   %x = kiln.contract "bsk,kn->bsn" %image, %w : tensor<?x5x3xf64>, tensor<3x4xf64> -> tensor<?x5x4xf64>
   %place = kiln.iota : tensor<5xi32>
@@ -52,7 +52,7 @@ ROWS_BY_PLACE = model("5x3", [("w", "tensor<3x4xf64>", ROWS), ("table", "tensor<
   %bent = kiln.tanh %sum : tensor<?x5x4xf64>
   %v = kiln.sum "bsn->bn" %bent : tensor<?x5x4xf64> -> tensor<?x4xf64>""", ("%v", 4))
 
-# Elements that have numbers already keep them.
+# Elements with explicit indices keep them when sharded.
 NUMBERED = model("7", [("w", "tensor<7x6xf64>", COLUMNS)], """
   %h = kiln.contract "bk,kn->bn" %image, %w : tensor<?x7xf64>, tensor<7x6xf64> -> tensor<?x6xf64>
   %place = kiln.iota : tensor<6xi32>
@@ -62,7 +62,7 @@ NUMBERED = model("7", [("w", "tensor<7x6xf64>", COLUMNS)], """
   %v = kiln.dropout %h, %sample, %step elements %numbers rate 0.4 seed 3 stream 1
     : (tensor<?x6xf64>, tensor<?xi32>, tensor<f64>, tensor<6xi32>) -> tensor<?x6xf64>""", ("%v", 6))
 
-# The places of a batch norm are cut along the sequence by what comes before it.
+# The positions of a batch norm are sharded along the sequence by the op before it.
 NORM = model("5x3", [("w", "tensor<3x4xf64>", ROWS), ("scale", "tensor<4xf64>", ""), ("shift", "tensor<4xf64>", "")], """
   %x = kiln.contract "bsk,kn->bsn" %image, %w : tensor<?x5x3xf64>, tensor<3x4xf64> -> tensor<?x5x4xf64>
   %y:3 = kiln.batch_norm %x, %scale, %shift group 1 epsilon 0.1
@@ -70,13 +70,13 @@ NORM = model("5x3", [("w", "tensor<3x4xf64>", ROWS), ("scale", "tensor<4xf64>", 
   %z = kiln.relu %y#0 : tensor<?x5x4xf64>
   %v = kiln.sum "bsn->bn" %z : tensor<?x5x4xf64> -> tensor<?x4xf64>""", ("%v", 4))
 
-# An equation that changes nothing still names dimensions, which runs do not have.
+# An equation that changes nothing still names dimensions, which flat shards do not have.
 IDENTITY = model("7", [("w", "tensor<7x5xf64>", ""), ("v", "tensor<7x5xf64>", "")], """
   %same = kiln.broadcast "ec->ec" %w : tensor<7x5xf64> -> tensor<7x5xf64>
   %product = kiln.mul %v, %same : tensor<7x5xf64>
   %h = kiln.contract "be,ec->bc" %image, %product : tensor<?x7xf64>, tensor<7x5xf64> -> tensor<?x5xf64>""", ("%h", 5))
 
-# What is true of parts is gathered, too.
+# Shards of i1 are gathered, too.
 TRUTH = model("7", [("w", "tensor<7x5xf64>", ROWS)], """
   %zero = kiln.constant 0.0 : tensor<f64>
   %zeros = kiln.broadcast "->ab" %zero : tensor<f64> -> tensor<7x5xf64>

@@ -6,7 +6,7 @@ from harness import KilnTest, main, read_events
 
 class OverlapTest(KilnTest):
     def share_under_compute(self, name):
-        """How much of the time of gathers and scattered sums lies beside the device's own launches."""
+        """The share of all-gather and reduce-scatter time that overlaps the device's own launches."""
         total = under = 0
         events = read_events(self.folder / name)
         for device in {event["pid"] for event in events}:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random models as kiln text, for tests that compare plans: what no model in models/ is made of, cut in ways that none of
-them asks for."""
+"""Random models as kiln text, for tests that compare plans: compositions that no model in models/ has, sharded in ways
+that none of them asks for."""
 
 import random
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random models, cut at random, compute the same step under every plan, and that of the reference."""
+"""Random models, sharded at random, compute the same step under every plan, and that of the reference."""
 
 import random
 import unittest
@@ -28,7 +28,7 @@ class RandomModels(KilnTest):
                     "data": {"kind": "idx", "path": "values.idx", "labels": "classes.idx"}})
                 out, _ = self.kiln("verify", "random.yaml", "--plans", str(self.PLANS), "--steps", "4")
                 self.assertIn(f"{self.PLANS} plans within 1e-10 of one device, 0 refused, 0 wrong", out)
-                # Fused kernels are larger with more samples, and so is what a wrong one overwrites.
+                # Fused kernels are larger with more samples, so a wrong one overwrites more.
                 self.compare_with_reference("random.yaml", "training.global_batch=64", tolerance=1e-10)
 
 

@@ -22,7 +22,7 @@ class Readme(KilnTest):
             self.kiln(*shlex.split(command), code=2 if "trainning" in command else 0)
 
     def test_words(self):
-        """What is named in prose exists too."""
+        """Commands named in prose exist too."""
         text = (ROOT / "README.md").read_text()
         for topic in re.findall(r"`kiln (help [a-z-]+|doctor)`", text):
             self.kiln(*topic.split())

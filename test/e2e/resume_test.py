@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A run that is stopped, in whatever way, and run again ends as the one that never was."""
+"""A run that is stopped, in whatever way, and resumed ends like one that was never stopped."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class RunTest(KilnTest):
         return [json.loads(line) for line in (self.folder / f"runs/{run}/metrics.jsonl").read_text().splitlines()]
 
     def outcome(self, run):
-        """All that must not depend on how often a run was stopped."""
+        """Results that must not depend on how often a run was stopped."""
         metrics = self.metrics(run)
         self.assertEqual([line["step"] for line in metrics], list(range(1, len(metrics) + 1)))
         manifest = json.loads((self.folder / f"runs/{run}/checkpoints/LATEST/kiln.json").read_text())
@@ -69,7 +69,7 @@ class Resume(RunTest):
         out, err = process.communicate()
         self.assertEqual((process.returncode, err), (0, ""), out)
         self.assertEqual(self.outcome("killed"), wanted)
-        # What the kills have left is gone.
+        # Remains of the kills are gone.
         names = os.listdir(self.folder / "runs/killed/checkpoints")
         self.assertEqual(sorted(names), ["LATEST"] + [f"step-{STEPS - i:06}" for i in (2, 1, 0)])
 

@@ -87,7 +87,7 @@ class Verify(KilnTest):
         self.assertIn("1 plans within 0.0001 of one device", out)
 
     def stop_after_the_first_line(self, stop, code):
-        """Nothing stays behind, of the command or of the run that it was at."""
+        """No file stays behind, of the command or of its current run."""
         scratch = self.folder / "scratch"
         scratch.mkdir()
         self.environment["TMPDIR"] = str(scratch)

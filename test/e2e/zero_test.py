@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a device keeps under each ZeRO stage is what the formulas say, padding included, and no stage needs more than
+"""A device keeps under each ZeRO stage the bytes that the formulas give, padding included, and no stage needs more than
 the one before."""
 
 import subprocess

@@ -26,7 +26,7 @@ private:
   std::string path_;
 };
 
-/// A folder that is removed with all that is in it.
+/// A folder that is removed with its contents.
 class TemporaryFolder {
 public:
   TemporaryFolder();
@@ -55,12 +55,12 @@ std::vector<std::byte> compileKernels(const std::string &source);
 /// An index for `threads` workers with an arena, and nothing else.
 artifact::IndexT emptyIndex(uint64_t arenaBytes, unsigned threads = 2);
 
-/// What all devices of a sample have, unless a test adds more.
+/// The image of all devices of a sample, unless a test adds more.
 inline artifact::ImageT &image(artifact::IndexT &index) {
   return *index.images.front();
 }
 
-/// Adds a kernel with stages (symbol, items) and returns its number.
+/// Adds a kernel with stages (symbol, items) and returns its index.
 uint32_t addKernel(artifact::IndexT &index,
                    std::vector<std::pair<std::string, uint64_t>> stages);
 
@@ -118,12 +118,12 @@ std::string sampleKernels();
 void addEvaluation(artifact::IndexT &index, const std::string &path,
                    uint64_t samples, uint64_t every);
 /// A program that trains on tokens: `weight` moves towards the mean of the
-/// labels, in two micro-batches, and the loss is the square of what it lacks.
+/// labels, in two micro-batches, and the loss is the squared difference.
 artifact::IndexT sampleTraining(const std::string &dataPath,
                                 uint64_t globalBatch, uint64_t sequence);
 
 /// The same on `replicas` devices, each with 4 samples of the batch and its
-/// part of a variable `table` of 5 x 3, which follows the sum of all labels.
+/// shard of a variable `table` of 5 x 3, which follows the sum of all labels.
 /// There are checkpoints, and the first replica reports.
 artifact::IndexT shardedTraining(const std::string &dataPath,
                                  uint32_t replicas);

@@ -8,8 +8,8 @@ namespace kiln::test {
 
 using namespace artifact;
 
-/// Every way to give the mesh's axes to dimensions and to the flat cut, each
-/// axis at most once, in both orders.
+/// Every assignment of mesh axes to dimensions and to the flat split, each axis
+/// at most once, in both orders.
 static std::vector<std::vector<std::vector<uint32_t>>>
 enumerateSplits(uint32_t axes, size_t places) {
   std::vector<std::vector<std::vector<uint32_t>>> all = {
@@ -29,8 +29,8 @@ enumerateSplits(uint32_t axes, size_t places) {
   return all;
 }
 
-/// What the schema says, element by element: the part that holds an element,
-/// and its place there.
+/// The schema's rule, element by element: the shard that holds an element, and
+/// its offset there.
 static std::pair<uint32_t, uint64_t> locate(const std::vector<uint64_t> &sizes,
                                             const std::vector<uint64_t> &counts,
                                             uint64_t flatCount,
@@ -53,7 +53,7 @@ static std::pair<uint32_t, uint64_t> locate(const std::vector<uint64_t> &sizes,
 struct Case {
   const Mesh &mesh;
   std::vector<int64_t> view;
-  std::vector<std::vector<uint32_t>> splits; // The last one is the flat cut.
+  std::vector<std::vector<uint32_t>> splits; // The last one is the flat split.
 };
 
 static flatbuffers::DetachedBuffer makeVariable(const Case &one) {
@@ -97,7 +97,7 @@ static void checkCase(const Case &one) {
   ASSERT_EQ(next, tiling.elements());
   EXPECT_EQ(tiling.isPadded(),
             taken.size() != tiling.parts() * tiling.localElements());
-  // Every part is some device's, so that nothing is held by nobody.
+  // Every shard is some device's.
   std::set<uint32_t> held;
   for (uint32_t device = 0; device < one.mesh.devices(); ++device)
     held.insert(tiling.partOf(device));
@@ -105,8 +105,8 @@ static void checkCase(const Case &one) {
   EXPECT_LT(*held.rbegin(), tiling.parts());
 }
 
-// Each element lies in exactly one part, at one place, on every mesh and under
-// every cut, also where sizes do not divide and where parts are empty.
+// Each element is in exactly one shard, at one offset, on every mesh and under
+// every sharding, also where sizes do not divide and where shards are empty.
 TEST(Tiling, PartsTileEveryTensorExactly) {
   for (auto [data, tensor] :
        {std::pair(1u, 1u), std::pair(2u, 1u), std::pair(2u, 2u),

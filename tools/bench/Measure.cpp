@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Prints what this machine can do, as JSON: the rate of multiply-adds that stay
-// in registers, the rate of matrix products in f32 whose operands are packed
-// and in cache, and the rate at which memory moves. The benchmark sets every
-// kernel's time against the first and the last.
+// Prints this machine's peak rates, as JSON: multiply-adds that stay in
+// registers, matrix products in f32 whose operands are packed and in cache, and
+// memory traffic. The benchmark sets every kernel's time against the first and
+// the last.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -27,7 +27,7 @@ double bestSeconds(int repeats, Function function) {
   return best;
 }
 
-/// Calls body(worker) on as many threads.
+/// Calls body(worker) on `threads` threads.
 template <typename Function> void onThreads(unsigned threads, Function body) {
   std::vector<std::thread> workers;
   for (unsigned i = 0; i < threads; ++i)
@@ -117,7 +117,7 @@ double measureProduct(unsigned threads, bool isWide) {
     float a[tiles][12 * tileDepth], b[32 * tileDepth], c[12 * 32];
   };
   std::vector<Operands> operands(threads);
-  // Pages that were never written are all the same page of zeros, which
+  // Pages that were never written all map to the same page of zeros, which
   // confuses first-level caches.
   for (Operands &each : operands) {
     std::fill_n(each.a[0], tiles * 12 * tileDepth, 0.5f);

@@ -31,8 +31,8 @@ struct Times {
   llvm::MapVector<llvm::StringRef, double> passes;
 };
 
-/// What runs the passes of images is a pass too, without a flag: it is left
-/// out, so that no pass is counted twice.
+/// The pass that runs the passes of images has no flag: it is left out, so that
+/// no pass is counted twice.
 struct PassTimer : PassInstrumentation {
   explicit PassTimer(Times &times) : times(times) {}
   void runBeforePass(Pass *, Operation *) override {
@@ -48,8 +48,8 @@ struct PassTimer : PassInstrumentation {
   llvm::SmallVector<Clock::time_point> starts;
 };
 
-/// Nothing if a pass fails, which is on stderr then. On one thread: images would
-/// be timed over each other.
+/// Nothing if a pass fails, which is then on stderr. On one thread: images
+/// timed in parallel would disturb each other.
 std::optional<Times> timePasses(const kiln::Config &config) {
   kiln::CompileContext context;
   context.mlir.disableMultithreading();

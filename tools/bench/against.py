@@ -35,8 +35,7 @@ STEP_LINE = re.compile(rb"^\| Train.* Rate=([0-9.]+)")
 
 
 def median_interval(values, confidence=0.95):
-    """Ends of an interval that holds the median of the distribution that the values come from, by order statistics; all
-    numbers if the values are too few."""
+    """A confidence interval of the values' median, by order statistics; unbounded if the values are too few."""
     values = sorted(values)
     tail, outside = 0.0, 0
     for rank in range(len(values) // 2):
@@ -52,7 +51,7 @@ def median_interval(values, confidence=0.95):
 def compare(this, other, width, most_rounds, say=lambda text: None):
     """Seconds a step of each, and the ratio this / other of every round. `this` and `other` run a burst when they are
     called and return seconds a step. Rounds are added until the interval is narrow, whichever side of the limit it is on:
-    to stop as soon as the answer pleases would make the interval a lie."""
+    to stop at the first favourable answer would invalidate the interval."""
     ratios, seconds = [], ([], [])
     while len(ratios) < most_rounds:
         bursts = [this(), other(), other(), this()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Batches for those that Kiln is compared with, as numpy arrays: shapes and data are those of Kiln's run."""
+"""Batches for Kiln's peers, as numpy arrays: shapes and data are those of Kiln's run."""
 
 import gzip
 import itertools

@@ -19,7 +19,7 @@ RUNS = 5
 VERIFIED_PLANS = 12
 NO_PLAN = 3
 REFUSED_MEMORY = "devices.memory=1GiB"
-# What the passes may take at 72 layers, how often as long as at 8, and what a refusal may take.
+# Seconds of the passes at 72 layers, their ratio to those at 8, and seconds of a refusal.
 LIMITS = {"passes": 1.0, "growth": 11.0, "refusal": 1.5}
 TITLE = "## Compiling"
 
@@ -37,7 +37,7 @@ def time_passes(layers):
 
 
 def measure():
-    """All that is timed: {"passes": {layers: times}, "refusal": (s, s), "verify": {"cold": (s, s), "warm": (s, s)}}."""
+    """All times: {"passes": {layers: times}, "refusal": (s, s), "verify": {"cold": (s, s), "warm": (s, s)}}."""
     result = {"passes": {}}
     for layers in LAYERS:
         result["passes"][layers] = time_passes(layers)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What PyTorch comes to with the settings of models/configs/resnet18.yaml: the accuracy on the test images after each of
-two epochs. Takes minutes; the argument is the seed. Kiln's own is printed by `kiln train models/configs/resnet18.yaml`.
+"""PyTorch's accuracy with the settings of models/configs/resnet18.yaml: on the test images, after each of two
+epochs. Takes minutes; the argument is the seed. Kiln's own is printed by `kiln train models/configs/resnet18.yaml`.
 """
 
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Training steps of the workloads in JAX: one jit of a whole step, timed on request (see worker.py)."""
+"""Training steps of the workloads in JAX: one jit of a full step, timed on request (see worker.py)."""
 
 from functools import partial
 

@@ -24,7 +24,7 @@ def note(text):
 
 
 def run(command, expected=0, **options):
-    """What a command prints; one that ends with another exit code than the expected one ends this program."""
+    """Output of a command; an unexpected exit code ends this program."""
     result = subprocess.run(command, capture_output=True, text=True, preexec_fn=raise_priority, **options)
     if result.returncode != expected:
         sys.exit(f"{' '.join(map(str, command))}: exit code {result.returncode}\n{result.stdout}{result.stderr}")

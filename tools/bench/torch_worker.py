@@ -107,12 +107,12 @@ class Trainer:
         self.use("fused", torch.contiguous_format)
 
     def use(self, implementation, layout):
-        """An implementation of the optimizer, and how images and their weights lie in memory."""
+        """An implementation of the optimizer, and the layout of images and their weights."""
         kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[self.work["optimizer"]]
         self.layout = layout
         if self.work["model"]["kind"] == "resnet":
             self.model.to(memory_format=layout)
-        # The state of the last one goes before that of this one comes.
+        # The old optimizer's state must be freed before the new one's is allocated.
         self.optimizer = None
         self.optimizer = kind(self.model.parameters(), lr=1e-3, **{implementation: True})
 
@@ -127,7 +127,7 @@ class Trainer:
         return loss.item()
 
     def settle(self):
-        """Takes the fastest of what PyTorch offers."""
+        """Takes the fastest of PyTorch's optimizers and layouts."""
         layouts = {"contiguous": torch.contiguous_format}
         if self.work["model"]["kind"] == "resnet":
             layouts["channels last"] = torch.channels_last

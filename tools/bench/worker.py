@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the workers share: reads one line of JSON with the workload, warms up, answers with one line, then for every
+"""The workers' shared loop: reads one line of JSON with the workload, warms up, answers with one line, then for every
 number read from stdin runs that many steps and answers with their times. While it waits it uses no processor, so it can
 share a run with Kiln.
 """
@@ -19,7 +19,7 @@ def peak_bytes():
 
 
 def forget_peak():
-    """What start-up and compiling took is not the step's."""
+    """Peak memory of start-up and compiling must not count for the steps."""
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
 

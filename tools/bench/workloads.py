@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The workloads that are timed: a config, and the same model and data as Kiln's peers are told."""
+"""The workloads that are timed: a config, and the same model and data as its peers take them."""
 
 from pathlib import Path
 

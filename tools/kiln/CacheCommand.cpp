@@ -10,7 +10,7 @@ namespace kiln {
 
 namespace {
 
-/// What the cache has of one kind.
+/// Cache entries of one kind.
 struct Contents {
   Contents(const char *name, Cache::Kind kind)
       : name(name), cache(Cache::defaultFolder(), printWarning, kind) {}

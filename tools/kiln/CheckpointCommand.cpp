@@ -35,7 +35,7 @@ std::vector<CheckpointStore::Entry> findCheckpoints(const fs::path &path) {
       .list();
 }
 
-/// One line for a checkpoint; its exit code.
+/// Prints a checkpoint's line and returns its exit code.
 int listOne(const std::string &path) {
   Expected<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint.ok()) {

@@ -35,11 +35,11 @@ struct RunOptions {
   std::string trace;      // File; empty: none.
   uint32_t processes = 0; // To start; 0: the one that is there.
   bool isProfiled = false;
-  /// What the profile compares with; measured where not given.
+  /// Peaks that the profile compares with; measured where not given.
   std::optional<double> peakGflops, peakGbs;
 };
 
-/// Each returns the exit code and has printed what went wrong.
+/// Each prints its errors and returns the exit code.
 int runCompileCommand(const CompileOptions &options);
 int runTrainCommand(const CompileOptions &options, const RunOptions &run);
 int runRunCommand(const RunOptions &options);

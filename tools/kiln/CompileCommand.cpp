@@ -30,7 +30,7 @@ public:
   /// Reads the config and looks into the cache. Returns an exit code.
   int prepare();
 
-  /// Path in the cache of what `prepare` found; empty for a miss.
+  /// Path of the cached artifact that `prepare` found; empty for a miss.
   const std::string &cached() const { return hit; }
 
   /// Compiles to a file and offers it to the cache.
@@ -72,7 +72,7 @@ int Compilation::prepare() {
   }
   key = *hash;
   printf("Compile hash is: %s\n", key.c_str());
-  // Who wants the IR of each stage wants the stages to run.
+  // To dump the IR of each stage, the stages must run.
   if (options.usesCache && options.dumpFolder.empty())
     hit = cache.lookUp(
         key, [](const std::string &path) { return Artifact::load(path).ok(); });
@@ -165,7 +165,7 @@ int runCompileCommand(const CompileOptions &options) {
       return reportIo(options.output, error);
     return compilation.report(options.output);
   }
-  SignalGuard guard; // Before there is anything to leave behind.
+  SignalGuard guard; // Before there is a file to clean up.
   // Beside the output, so that publishing it is a rename.
   fs::path parent = output.parent_path();
   ScratchFolder scratch(parent.empty() ? "." : parent);
@@ -183,12 +183,12 @@ int runCompileCommand(const CompileOptions &options) {
   return 0;
 }
 
-/// The session for a config, or none if it is run by other processes. The
-/// artifact does not outlive this function: its bytes are in memory, so that
-/// nothing is left behind when training is killed.
+/// The session for a config, or none if other processes run it. The artifact is
+/// loaded into memory and its scratch file removed on return, so that killing
+/// the training leaves none behind.
 static std::optional<Session> compileAndLoad(Compilation &compilation,
                                              const RunOptions &run, int &code) {
-  SignalGuard guard; // Before there is anything to leave behind.
+  SignalGuard guard; // Before there is a file to clean up.
   std::optional<ScratchFolder> scratch;
   std::string artifact = compilation.cached();
   if (artifact.empty()) {

@@ -47,13 +47,13 @@ constexpr int guardedSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 struct sigaction unguarded[std::size(guardedSignals)];
 int guards = 0;
 
-/// Signals do again what they did before any guard.
+/// Restores the signal actions from before any guard.
 void restoreSignals() {
   for (size_t i = 0; i < std::size(guardedSignals); ++i)
     sigaction(guardedSignals[i], &unguarded[i], nullptr);
 }
 
-/// Where the compiler is, in memory that it shares with the command.
+/// The compiler's current stage, in memory shared with the command.
 struct SharedStage {
   std::atomic<char> name[32];
 };
@@ -64,7 +64,7 @@ void enterStage(const char *name) {
     place = *name ? *name++ : '\0';
 }
 
-/// Only where it is shown. Without it compiling is as good.
+/// Called only where the stage is shown. Compiling works without it.
 void shareStage() {
   void *page = mmap(nullptr, sizeof(SharedStage), PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -114,7 +114,7 @@ int callCompiler(const std::string &library, const CompileOptions &options,
   return compile(&request);
 }
 
-/// Waits for a child; shows what the compiler is at where it shares that.
+/// Waits for a child; shows the compiler's stage if it is shared.
 int waitForChild(pid_t child) {
   bool isShown = sharedStage != nullptr;
   auto start = std::chrono::steady_clock::now();
@@ -159,7 +159,7 @@ int runInChild(const std::function<int()> &function, ChildState state) {
   endingSignal = state == ChildState::none ? SIGKILL : 0;
   fflush(nullptr);
   pid_t parent = getpid();
-  // A signal between the fork and the note of the child's number would be lost.
+  // A signal between the fork and the store of the child's pid would be lost.
   sigset_t all, before;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, &before);
@@ -177,7 +177,7 @@ int runInChild(const std::function<int()> &function, ChildState state) {
     _exit(code);
   }
   runningChild = child;
-  // One that came before there was a child to stop.
+  // A signal that came before there was a child to stop.
   if (receivedSignal)
     endChild();
   sigprocmask(SIG_SETMASK, &before, nullptr);

@@ -9,9 +9,9 @@
 
 namespace kiln {
 
-/// While one lives, SIGINT, SIGTERM, SIGHUP and SIGPIPE end the child that
-/// runs, if any, and are noted; whoever holds the guard then ends, and removes
-/// what it has made.
+/// While one lives, SIGINT, SIGTERM, SIGHUP and SIGPIPE end the running child,
+/// if any, and are noted; the owner of the guard then ends, and removes its
+/// files.
 class SignalGuard {
 public:
   SignalGuard();
@@ -22,9 +22,9 @@ public:
   static int received();
 };
 
-/// Runs a function in a child, which ends with this process. Returns what
-/// waitpid says, or -1 if there was no child. A guarded signal is passed on to
-/// a child that has something to remove, and else ends it at once.
+/// Runs a function in a child, which ends with this process. Returns the status
+/// from waitpid, or -1 if there was no child. A guarded signal is passed on to
+/// a child that has something to remove, otherwise the child is ended at once.
 enum class ChildState { none, toRemove };
 int runInChild(const std::function<int()> &function,
                ChildState state = ChildState::none);
@@ -36,7 +36,7 @@ std::string findCompilerLibrary();
 /// Compiles in a child process, so that neither LLVM nor its crashes come into
 /// this one. A signal that stops the command stops the child too. Returns the
 /// child's exit code, 128 + n after a signal from the user, and exitInternal
-/// when the child died by itself.
+/// when the child crashed.
 int compileInChild(const std::string &library, const CompileOptions &options,
                    const std::string &output);
 

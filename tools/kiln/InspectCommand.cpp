@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// One row per kind of work: how often a step does it and what it costs.
+/// One row per kind of work: its count and cost in a step.
 struct WorkRow {
   uint64_t count = 0;
   uint64_t flops = 0;
@@ -183,7 +183,7 @@ Json describeVariables(const artifact::Index &index,
   return variables;
 }
 
-/// What devices of one share of the batch have and run.
+/// The image of devices with one share of the batch.
 Json describeImage(const artifact::Index &index, const artifact::Image &image) {
   Json json;
   json["arena_bytes"] = image.arena_bytes();

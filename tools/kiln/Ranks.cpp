@@ -35,8 +35,8 @@ volatile std::sig_atomic_t receivedSignal = 0;
 
 void noteSignal(int signal) { receivedSignal = signal; }
 
-/// While it lives, signals that stop the command are held back, except in
-/// `wait`, and noted: none is lost between a look and a wait.
+/// While it lives, signals that stop the command are blocked, except in `wait`,
+/// and noted: none is lost between a check and a wait.
 class StopSignals {
 public:
   StopSignals() {
@@ -52,15 +52,15 @@ public:
   ~StopSignals() { restore(); }
   StopSignals(const StopSignals &) = delete;
 
-  /// For a child too.
+  /// Also called in a child.
   void restore() const {
     for (size_t i = 0; i < std::size(numbers); ++i)
       sigaction(numbers[i], &actions_[i], nullptr);
     sigprocmask(SIG_SETMASK, &before_, nullptr);
   }
 
-  /// Until one of the files can be read, a signal comes, or it is time to look
-  /// again.
+  /// Waits until one of the files can be read, a signal comes, or the poll
+  /// interval ends.
   void wait(std::span<pollfd> files) const {
     sigset_t mask = before_;
     for (int number : numbers)
@@ -126,7 +126,7 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   if (nothing >= 0)
     dup2(nothing, STDIN_FILENO);
   setenv(Roster::variable, roster.c_str(), 1);
-  // Containers often forbid what this speeds up, at the price of warnings.
+  // Containers often forbid single copies, which then print warnings.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
   std::vector<char *> arguments;
   for (const std::string &word : command)
@@ -138,7 +138,7 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   _exit(1);
 }
 
-/// Another process, which no later one with its number is taken for.
+/// A process handle that survives pid reuse.
 class Process {
 public:
   Process() = default;
@@ -195,10 +195,11 @@ private:
         ranks_[rank] = Process(number);
   }
 
-  /// Notes who ends first without having left: mpirun ends the others then.
+  /// Notes the first rank to end without having left: mpirun then ends all
+  /// ranks.
   void awaitEnds(const StopSignals &signals) {
     files_.assign({{mpirunProcess_.file(), POLLIN, 0}});
-    // Once one is known the rest, which can be read for ever, do not matter.
+    // Once one is known, ended ranks, which stay readable, do not matter.
     for (uint32_t rank = 0; !lost_ && rank < roster_.ranks(); ++rank)
       files_.push_back(
           {roster_.stage(rank) == Stage::left ? -1 : ranks_[rank].file(),
@@ -210,7 +211,7 @@ private:
   }
 
   /// As in one process: the first signal stops training after the step; before
-  /// that there is nothing to save, and the second is for who cannot wait.
+  /// training there is nothing to save, and a second signal ends it at once.
   void stop(int signal) {
     bool isFirst = !stoppedBy_;
     stoppedBy_ = signal;
@@ -222,8 +223,8 @@ private:
       end();
   }
 
-  /// Where MPI starts, makes communicators and ends, ranks wait for each other
-  /// without a limit.
+  /// Times out waits in MPI's start, communicator creation and end, where ranks
+  /// block each other without a limit.
   void watchWaiting() {
     uint64_t progress = 0;
     Stage least = Stage::left, most = Stage::absent;
@@ -249,8 +250,8 @@ private:
     end();
   }
 
-  /// Those that do not run, or else those that are farthest behind: who waits
-  /// for them in MPI is as far as they may be.
+  /// Ranks that do not run, or else those farthest behind: a rank blocked in
+  /// MPI may have got no further than the one it waits for.
   std::vector<uint32_t> findMissing(Stage least) const {
     std::vector<uint32_t> halted, behind;
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank) {
@@ -276,8 +277,8 @@ private:
   void end() {
     constexpr std::chrono::seconds grace{5};
     roster_.close();
-    // mpirun wakes those first that were stopped. One that is ending already
-    // would crash.
+    // SIGTERM makes mpirun first wake stopped ranks. An mpirun that is ending
+    // already would crash.
     if (!isEnding())
       kill(mpirun_, SIGTERM);
     if (!killing_)
@@ -295,8 +296,8 @@ private:
   int describeEnd() const {
     int code =
         WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
-    // A rank's own end is not that of one which was lost, even if its code says
-    // that a signal stopped it.
+    // A rank that left by itself was not lost, even if its code says that a
+    // signal stopped it.
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank)
       if (roster_.stage(rank) == Stage::left && roster_.exitCode(rank) != 0)
         return roster_.exitCode(rank);
@@ -318,7 +319,7 @@ private:
     else
       printError("a rank was lost: " + (lost_ ? rankName(*lost_) : "it") +
                  " ended with " + describeSignal(code - 128) +
-                 "; the others were stopped");
+                 "; the other ranks were stopped");
     return static_cast<int>(Code::rankLost);
   }
 
@@ -326,7 +327,7 @@ private:
   Roster roster_;
   std::chrono::seconds limit_;
   Patience patience_;
-  uint64_t progress_ = 0; // Of all ranks together.
+  uint64_t progress_ = 0; // Sum over all ranks.
   bool isTimedOut_ = false;
   Process mpirunProcess_;
   std::vector<Process> ranks_;

@@ -16,8 +16,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 /// Repeats trial(worker, number) on all workers together for `budget` seconds;
-/// the shortest time. A trial should be short: on a busy machine only short
-/// ones find all workers running.
+/// returns the shortest time. A trial should be short: on a busy machine only
+/// short ones find all workers running.
 template <typename Trial>
 double bestSeconds(Team &team, double budget, Trial trial) {
   std::chrono::duration<double> best(1e30), spent(0);
@@ -32,7 +32,7 @@ double bestSeconds(Team &team, double budget, Trial trial) {
         best = std::min(best, time);
         spent += time;
       }
-      team.meet(worker); // All see what was spent.
+      team.meet(worker); // All workers see the time spent.
     }
   };
   team.run(body);
@@ -40,7 +40,7 @@ double bestSeconds(Team &team, double budget, Trial trial) {
 }
 
 constexpr int64_t rounds = 20000;
-// Two units of four or five cycles want ten in flight; more fill the registers.
+// Two units with latency four or five need ten in flight; more fill registers.
 constexpr int chains = 12;
 
 // The empty assembly keeps the compiler from folding the loops.
@@ -83,7 +83,7 @@ int64_t multiplyAdd128() {
   return rounds * chains * 4 * 2;
 }
 
-/// The widest that this processor has; each returns its operations.
+/// The widest version for this processor; each returns its operations.
 int64_t (*chooseMultiplyAdd())() {
   if (__builtin_cpu_supports("avx512f"))
     return multiplyAdd512;

@@ -6,13 +6,13 @@
 
 namespace kiln {
 
-/// What a machine can do at best, for comparison with what kernels do.
+/// Peak rates of a machine, for comparison with those of kernels.
 struct Roofline {
   double gflops; // f32 multiply-adds, counted as two each.
   double gbs;    // To and from main memory, reads plus writes.
 
-  /// The least time in which work of this size can be done if it comes from
-  /// main memory. Work on what lies in caches can be faster.
+  /// The least time for work of this size on data in main memory. Work on
+  /// cached data can be faster.
   double seconds(double flops, double bytes) const;
 };
 

@@ -77,7 +77,7 @@ void printProfile(const Session &session, uint64_t steps,
          roofline.gflops, roofline.gbs, session.workers());
 }
 
-/// What was given, and the rest by measuring.
+/// The given peaks; missing ones are measured.
 Expected<Roofline> findRoofline(const RunOptions &options, unsigned workers) {
   Roofline roofline{options.peakGflops.value_or(0),
                     options.peakGbs.value_or(0)};
@@ -91,8 +91,8 @@ Expected<Roofline> findRoofline(const RunOptions &options, unsigned workers) {
   return roofline;
 }
 
-/// What all processes agreed on is said by the first; the exit code of another
-/// would make mpirun end the first before it has spoken.
+/// Only the first process prints the agreed failure; another one's exit code
+/// would make mpirun end the first before it has printed.
 int fail(const Status &status, const World *world = nullptr) {
   if (world && world->rank() != 0)
     return 0;
@@ -123,7 +123,7 @@ std::optional<Session> loadSession(const std::string &artifact,
   return std::move(*session);
 }
 
-/// With the other processes that mpirun has started, if it has.
+/// Runs with the other processes of mpirun, if it started any.
 static int runInWorld(const RunOptions &options) {
   Roster::report(Roster::Stage::connecting);
   Expected<std::unique_ptr<World>> world = World::open();
@@ -136,12 +136,12 @@ static int runInWorld(const RunOptions &options) {
         loadSession(options.artifact, options, world->get(), code);
     if (session)
       code = runSession(*session, options);
-    // What there is to save is saved.
+    // All state is saved here.
     Roster::report(Roster::Stage::leaving);
   } catch (const std::exception &error) {
     if (!*world)
       throw;
-    // To leave the world is to wait for the others, who wait for this one.
+    // To leave the world is to wait for all ranks, which wait for this one.
     endWithError(rankName((*world)->rank()) + ": " + error.what(),
                  Code::failed);
   }
@@ -177,7 +177,7 @@ int runSession(Session &session, const RunOptions &options) {
   train.isInitialising = true;
   train.progressFile = ::isatty(STDERR_FILENO) ? STDERR_FILENO : -1;
   bool isFirst = session.rank() == 0;
-  if (!isFirst) { // It logs and saves for all.
+  if (!isFirst) { // The first logs and saves for all.
     train.lossesPath = train.runFolder = "";
     train.logFile = train.progressFile = -1;
   }

@@ -9,8 +9,8 @@
 
 namespace kiln {
 
-/// A folder that goes with all that is in it, whatever way the command ends
-/// (under a SignalGuard).
+/// A folder that is removed with its contents, however the command ends (under
+/// a SignalGuard).
 class ScratchFolder {
 public:
   explicit ScratchFolder(const std::filesystem::path &parent) {

@@ -27,13 +27,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
-/// What became of a plan.
+/// Result of a plan.
 struct Outcome {
   int exitCode = 0;
   std::string reason; // The last line of its log, if it failed.
   std::vector<double> losses;
 
-  /// The config or the compiler said no before anything ran.
+  /// Refused by the config or the compiler before anything ran.
   bool isRefused() const {
     return exitCode == exitUsage ||
            exitCode == static_cast<int>(Code::noPlan) ||
@@ -41,7 +41,7 @@ struct Outcome {
   }
 };
 
-/// Batch norm, which keeps running statistics, divides by deviations of few
+/// Batch norm, which keeps running statistics, divides by deviations over few
 /// samples.
 double boundOf(Precision precision, const Artifact &artifact) {
   switch (precision) {
@@ -61,7 +61,7 @@ double boundOf(Precision precision, const Artifact &artifact) {
              : 1e-5;
 }
 
-/// Runs this command with other arguments; what it prints goes to a file.
+/// Runs this command with other arguments; its output goes to a file.
 int runSelf(std::vector<std::string> arguments, const std::string &log) {
   arguments.insert(arguments.begin(), "kiln");
   std::vector<char *> raw;
@@ -100,7 +100,7 @@ public:
     return measure(arguments);
   }
 
-  /// Likewise, and leaves the artifact.
+  /// As `train`, and leaves the artifact.
   Outcome compileAndTrain(const Plan &plan, const std::string &artifact) const {
     std::vector<std::string> arguments = describe("compile", plan);
     arguments.insert(arguments.end(), {"--output", artifact});
@@ -110,7 +110,7 @@ public:
 
 private:
   /// The plan's keys replace the config's own; the rest of `devices` stays,
-  /// save the limit of memory, which is another question than the losses.
+  /// except the memory limit, which does not affect the losses.
   std::vector<std::string> describe(const char *verb, const Plan &plan) const {
     std::vector<std::string> arguments = {verb, options.config};
     if (options.isReference)
@@ -154,8 +154,8 @@ private:
   std::string losses, log;
 };
 
-/// Greatest relative difference; infinite where one has steps that the other
-/// has not, or a loss that is no number.
+/// Greatest relative difference; infinite if their steps differ or a loss is
+/// NaN.
 double deviation(const std::vector<double> &found,
                  const std::vector<double> &wanted) {
   if (found.size() != wanted.size() || found.empty())
@@ -170,10 +170,10 @@ double deviation(const std::vector<double> &found,
   return greatest;
 }
 
-/// Rows of the table; counts what they say.
+/// Rows of the table; counts the verdicts.
 class Verdicts {
 public:
-  /// By how much a plan deviates that is computed in f64.
+  /// Deviation of a plan when it is computed in f64.
   using InF64 = std::function<double()>;
 
   Verdicts(std::vector<double> wanted, double bound, size_t width)
@@ -227,17 +227,17 @@ private:
            losses.empty() ? NAN : losses.back(), found, verdict.c_str());
   }
 
-  /// Where a model magnifies rounding from step to step, a plan that computes
-  /// the same one deviates, too, but in f64 by as much less as that rounds
-  /// less; and it begins by little, so that what only f32 computes wrongly is
-  /// noticed in the loss after the first update.
+  /// Where a model magnifies rounding from step to step, a correct plan
+  /// deviates too, but in f64 the deviation shrinks with the rounding error. It
+  /// must also begin small, so that errors of f32 code alone show in the loss
+  /// after the first update.
   std::string judge(const std::vector<double> &losses, double found,
                     const InF64 &inF64) {
     if (found <= bound) {
       ++same;
       return "same";
     }
-    constexpr double roundsLess = 1e-6; // It is 2e-9 of f32's.
+    constexpr double roundsLess = 1e-6; // The rounding error is 2e-9 of f32's.
     constexpr double magnifiesAtOnce = 100;
     auto deviatesAt = [&](size_t step) {
       return step < wanted.size() ? deviation({losses[step]}, {wanted[step]})
@@ -262,7 +262,7 @@ private:
   size_t same = 0, magnified = 0, refused = 0, wrong = 0;
 };
 
-/// How many plans are asked for; none if that is no positive number.
+/// Number of plans asked for; none if it is not a positive number.
 std::optional<size_t> parseCount(const std::string &plans) {
   if (plans == "all")
     return std::numeric_limits<size_t>::max();
@@ -362,7 +362,7 @@ int runVerifyCommand(const CompileOptions &options, const std::string &plans,
     return exitUsage;
   }
   Comparison comparison = choosePlansOf(*config, *count);
-  SignalGuard guard; // Before there is anything to leave behind.
+  SignalGuard guard; // Before there is a file to clean up.
   ScratchFolder scratch(ScratchFolder::defaultParent());
   if (scratch.error) {
     printError(ScratchFolder::defaultParent().string() + ": " +

@@ -29,11 +29,12 @@ std::string printBytes(uint64_t bytes) {
 
 namespace {
 
-/// The verbs with their options, and what was given for them.
+/// The verbs with their options and the given values.
 class CommandLine {
 public:
   CommandLine() {
-    // Strangers are collected, so that each can be reported with a suggestion.
+    // Unknown words are collected, so that each can be reported with a
+    // suggestion.
     app.allow_extras();
     app.set_version_flag("--version", "kiln " KILN_VERSION);
     // One verb at most: the `verify` of `checkpoint verify` is not another.
@@ -102,7 +103,7 @@ private:
     verb->add_option("--steps", steps, "stop after this many steps")
         ->check(CLI::PositiveNumber);
     verb->add_option("--resume", runOptions.resume,
-                     "auto (the newest whole checkpoint of the run folder), "
+                     "auto (the newest intact checkpoint of the run folder), "
                      "none, or a checkpoint's path");
     CLI::Option *folder = verb->add_option(
         "--run-folder", runFolder,
@@ -168,7 +169,7 @@ private:
       fputs(app.get_subcommands().front()->help("kiln").c_str(), stdout);
   }
 
-  /// Every name that a stranger may have been meant for.
+  /// Every name that an unknown word may have been meant for.
   std::vector<std::string> knownWords(const std::string &stranger) {
     std::vector<CLI::App *> chosen = app.get_subcommands();
     std::vector<std::string> words;
@@ -193,7 +194,7 @@ private:
         continue;
       }
       bool isFlag = stranger.front() == '-';
-      // What follows an unknown verb cannot be judged.
+      // Words after an unknown verb cannot be judged.
       if (!hasVerb && !isFlag && &stranger != &strangers.front())
         break;
       std::string word = stranger.substr(0, stranger.find('='));
@@ -259,7 +260,7 @@ private:
 } // namespace kiln
 
 int main(int argc, char **argv) {
-  // A limit on file sizes is an error of the write like any other.
+  // A write past a file-size limit must be an I/O error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     return kiln::CommandLine().run(argc, argv);

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What each ZeRO stage keeps on a device, by the compiler's plan and by formula; the table of docs/plans.md.
+"""Bytes that each ZeRO stage keeps on a device, by the compiler's plan and by formula; the table of docs/plans.md.
 
-The formulas know a parameter's whole shape and the mesh, and nothing of how the compiler cuts: a difference of one byte
-is an error. So is a peak that rises with the stage, by more than the buffers into which stage 3 gathers parameters.
+The formulas know a parameter's full shape and the mesh, and nothing of the compiler's sharding: a difference of one
+byte is an error. So is a peak that rises with the stage by more than the buffers into which stage 3 gathers parameters.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def aligned(count):
 
 
 def count_on_tensor_place(name, shape, heads, tensor):
-    """Elements of a GPT's parameter that a place along `tensor` has: whole heads, columns or rows, padded alike."""
+    """Elements of a local shard of a GPT's parameter along `tensor`: full heads, columns or rows, padded alike."""
     for suffix, units in (("attn.c_attn.weight", heads), ("attn.c_attn.bias", heads), ("attn.c_proj.weight", heads),
                           ("mlp.c_fc.weight", shape[-1]), ("mlp.c_fc.bias", shape[-1]),
                           ("mlp.c_proj.weight", shape[0]), ("wte.weight", shape[0]), ("lm_head.weight", shape[0])):
@@ -71,7 +71,7 @@ def count_gathered(image):
 
 
 class Plans:
-    """Compiles one config under many plans and remembers what is wrong with them."""
+    """Compiles one config under many plans and collects their errors."""
 
     def __init__(self, kiln, config, settings, heads, environment=None):
         self.kiln, self.config, self.settings, self.heads = kiln, config, settings, heads

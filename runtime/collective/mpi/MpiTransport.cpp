@@ -9,7 +9,7 @@ namespace kiln {
 
 namespace {
 
-/// The processes of the members, each once: a communicator has them so.
+/// The processes of the members, each once, as a communicator has them.
 std::vector<int> sortRanks(const std::vector<uint32_t> &ranks) {
   std::vector<int> sorted(ranks.begin(), ranks.end());
   std::sort(sorted.begin(), sorted.end());
@@ -49,7 +49,7 @@ public:
     ranks.clear();
     {
       std::lock_guard lock(mpiCalls);
-      // For who counts messages by MPI's profiling interface, and else nothing.
+      // Lets MPI profilers count messages; otherwise a no-op.
       MPI_Pcontrol(1, collective.data(), collective.size());
       for (const Message &message : receives) {
         ranks.push_back(ranks_[message.member]);
@@ -84,16 +84,16 @@ private:
   }
 
   std::vector<uint32_t> ranks_;
-  std::vector<int> places_; // Of the members in the communicator.
+  std::vector<int> places_; // Ranks of the members in the communicator.
   MPI_Comm communicator_;
   RollCall &rollCall_;
-  std::vector<Pending> pending_; // By the member that calls.
+  std::vector<Pending> pending_; // By the calling member.
 };
 
 class MpiTransport final : public Transport {
 public:
-  /// Open MPI makes communicators by messages in the one that it is given, so
-  /// those of the roll call, which are taken from anybody, have their own.
+  /// Open MPI makes communicators by messages in the given one, so the roll
+  /// call, which receives from any source, has its own.
   MpiTransport(MPI_Comm forRollCall, std::chrono::seconds limit)
       : forRollCall_(forRollCall), rollCall_(forRollCall, limit) {}
 
@@ -152,7 +152,7 @@ kilnOpenMpiTransport(std::chrono::seconds limit, std::string &error) {
     return nullptr;
   }
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-  MPI_Comm forRollCall; // It inherits what is done with errors.
+  MPI_Comm forRollCall; // It inherits the error handler.
   kiln::requireMpi(MPI_Comm_dup(MPI_COMM_WORLD, &forRollCall), "MPI_Comm_dup");
   return new kiln::MpiTransport(forRollCall, limit);
 }

@@ -32,11 +32,11 @@ namespace {
 
 enum Tag : int { questionTag = 1, answerTag = 2 };
 
-/// Messages stay so small that they arrive whether or not the sender goes on.
+/// Messages are so small that they arrive even if the sender hangs.
 constexpr size_t longestName = 256;
 
-/// Everybody has answered who will, if nobody new has for so long. Those who
-/// wait look thousands of times in it, be there more of them than cores.
+/// After this long without a new answer no more will come. A waiting rank polls
+/// thousands of times in it, even with more ranks than cores.
 constexpr std::chrono::seconds silence{2};
 
 } // namespace
@@ -67,7 +67,7 @@ bool RollCall::isDone(const MpiWait &wait) {
 }
 
 std::optional<Inquiry> RollCall::await(const MpiWait &wait) {
-  // Most come at once.
+  // Most requests are done at once.
   constexpr unsigned quickLooks = 64;
   for (unsigned looks = 0; looks < quickLooks; ++looks) {
     {
@@ -77,7 +77,7 @@ std::optional<Inquiry> RollCall::await(const MpiWait &wait) {
     }
     ::sched_yield();
   }
-  // For the rest, waiting must not take a core away.
+  // Longer waits must not take a core away.
   constexpr std::chrono::microseconds longest{200};
   std::chrono::microseconds pause{0};
   Patience patience(limit_);
@@ -97,7 +97,7 @@ std::optional<Inquiry> RollCall::await(const MpiWait &wait) {
     }
     listen();
   }
-  // It stays among the waits, so that this process keeps saying so.
+  // The wait stays listed, so that this process keeps reporting it.
   std::string pending(size_, '\0');
   {
     std::lock_guard lock(mpiCalls);
@@ -116,7 +116,7 @@ Inquiry RollCall::ask() {
 }
 
 Inquiry RollCall::inquire(std::vector<uint32_t> awaited) {
-  // Never unlocked: the process ends by what the first one hears.
+  // Never unlocked: the first inquiry ends the process.
   asking_.lock();
   {
     std::lock_guard lock(mpiCalls);
@@ -138,8 +138,8 @@ Inquiry RollCall::inquire(std::vector<uint32_t> awaited) {
     if (heard != before)
       patience = Patience(silence);
   }
-  // That one hung and answers now may be because the run is being ended, and
-  // it was woken for that: then this process ends here, too.
+  // A rank that hung may answer now because it was woken while the run is being
+  // ended: then this process is ended during the sleep, too.
   if (heard == size_)
     std::this_thread::sleep_for(5 * silence);
   std::lock_guard lock(mpiCalls);
@@ -148,7 +148,7 @@ Inquiry RollCall::inquire(std::vector<uint32_t> awaited) {
 
 void RollCall::addPending(const MpiWait &wait, std::string &ranks) {
   for (size_t i = 0; i < wait.requests.size(); ++i) {
-    // MPI_Testall leaves those alone that are done while others are not.
+    // MPI_Testall leaves finished requests as they are while others are not.
     int isDone = 0;
     requireMpi(
         MPI_Request_get_status(wait.requests[i], &isDone, MPI_STATUS_IGNORE),
@@ -176,7 +176,7 @@ Statement RollCall::parse(std::string_view text) const {
 }
 
 void RollCall::say(uint32_t rank, int tag, const std::string &text) {
-  // One that is gone needs no answer, so failure is none here.
+  // A rank that is gone needs no answer, so a failure does not matter.
   MPI_Request request;
   if (MPI_Isend(text.data(), static_cast<int>(text.size()), MPI_CHAR,
                 static_cast<int>(rank), tag, communicator_,

@@ -10,26 +10,26 @@
 
 namespace kiln {
 
-/// MPI is told that calls come from any thread, but never two at once: whoever
-/// calls it holds this.
+/// MPI is told that calls come from any thread, but never two at once: a caller
+/// of MPI holds this lock.
 extern std::mutex mpiCalls;
 
-/// Ends the process if a call of MPI fails: what is lost with it cannot be
-/// brought back, and mpirun then ends the others.
+/// Ends the process if a call of MPI fails: a lost message cannot be recovered,
+/// and mpirun then ends all ranks.
 void requireMpi(int result, const char *call);
 
-/// Requests that a thread waits for. What is named here must stay until the
-/// process ends if the wait does not come to its end.
+/// Requests that a thread waits for. If the wait times out, the referenced
+/// memory must live until the process ends.
 struct MpiWait {
   std::string_view collective;
   std::span<MPI_Request> requests;
   std::span<const uint32_t> ranks; // Of the requests.
 };
 
-/// All waiting of a process for others. One that has waited too long asks every
-/// process, and those that wait answer: they look for questions whenever they
-/// look for what they wait for. So who does not answer is the one that hangs,
-/// however many wait for each other in between.
+/// All waits of a process for other processes. One that times out asks every
+/// process, and blocked ones answer: they poll for questions whenever they poll
+/// for their requests. So the rank that does not answer is the one that hangs,
+/// however many are blocked in between.
 class RollCall {
 public:
   /// No other messages may go over the communicator.
@@ -38,23 +38,22 @@ public:
   uint32_t rank() const { return rank_; }
   uint32_t size() const { return size_; }
 
-  /// Room for so many more waits at once.
+  /// Reserves room for so many more concurrent waits.
   void reserve(size_t waits);
 
-  /// Returns nothing when all requests are done, or what was answered. Holds
-  /// neither the lock nor a core meanwhile, and allocates nothing in the first
-  /// case.
+  /// Returns nothing when all requests are done, or the answers. Holds neither
+  /// the lock nor a core meanwhile, and allocates nothing in the first case.
   std::optional<Inquiry> await(const MpiWait &wait);
 
   /// See Transport.
   Inquiry ask();
 
 private:
-  // What is below is called with the lock, except for `inquire`.
+  // Functions below are called with the lock held, except for `inquire`.
   static bool isDone(const MpiWait &wait);
   static void addPending(const MpiWait &wait, std::string &ranks);
-  /// What this process waits for, as it is sent: a byte for every rank, which
-  /// is 1 if it is awaited, and the name of a collective.
+  /// The message that describes this process's waits: a byte for every rank, 1
+  /// if it is awaited, and the name of a collective.
   std::string describe() const;
   Statement parse(std::string_view text) const;
   void say(uint32_t rank, int tag, const std::string &text);
@@ -64,10 +63,10 @@ private:
   MPI_Comm communicator_;
   std::chrono::seconds limit_;
   uint32_t rank_, size_;
-  std::vector<MpiWait> waits_;   // Of some duration, the oldest first.
+  std::vector<MpiWait> waits_;   // Only long waits, the oldest first.
   std::vector<Statement> heard_; // By rank.
   std::string inbox_, question_;
-  std::vector<std::string> answers_; // By rank: it asks once, and then ends.
+  std::vector<std::string> answers_; // By rank, each of which asks once.
   std::mutex asking_;
 };
 

@@ -9,7 +9,7 @@
 
 namespace kiln::cpu {
 
-/// All the memory of one device, zero at first, in one piece at fixed offsets.
+/// All the memory of one device, zero at first, in one block at fixed offsets.
 /// Reserving it is the only allocation that a program's tensors ever make.
 class Arena {
 public:

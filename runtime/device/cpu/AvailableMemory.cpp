@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t unlimited = std::numeric_limits<uint64_t>::max();
 
-/// How a version of control groups names things.
+/// File names of a version of control groups.
 struct GroupFiles {
   const char *folder, *limit, *used, *droppable;
 };
@@ -43,7 +43,7 @@ uint64_t readEntry(const std::string &path, const std::string &key,
   return otherwise;
 }
 
-/// What a group and those around it have left.
+/// Bytes left to a group and its ancestors.
 uint64_t leftIn(const std::string &root, const GroupFiles &files,
                 std::string group) {
   uint64_t left = unlimited;

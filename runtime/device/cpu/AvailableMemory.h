@@ -7,10 +7,10 @@
 
 namespace kiln::cpu {
 
-/// Bytes that can be had without anything being killed: what the machine and
-/// every control group around the process have left, files in memory that can
-/// be dropped included. Overcommit lets mmap succeed far beyond this; the
-/// process would then die in the middle of a step. `root` is for tests.
+/// Bytes that can be taken without anything being killed: the least that
+/// machine and control groups around the process have left, droppable file
+/// cache included. Overcommit lets mmap succeed far beyond this; the process
+/// would then die in the middle of a step. `root` is for tests.
 uint64_t availableMemory(const std::string &root = "");
 
 } // namespace kiln::cpu

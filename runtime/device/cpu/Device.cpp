@@ -37,7 +37,7 @@ Device::~Device() {
   begun_.open();
 }
 
-/// As long as the longest program.
+/// Holds the events of the longest program.
 Track *Device::addTrack(const char *name) const {
   Trace *trace = platform_.options().trace;
   if (!trace)

@@ -11,13 +11,13 @@
 
 namespace kiln::cpu {
 
-/// A virtual device: workers, memory in the host's, programs and a thread for
-/// collectives.
+/// A virtual device: workers, an arena in host memory, programs and a thread
+/// for collectives.
 class Device final : public kiln::Device {
 public:
   struct Options {
     uint32_t number;
-    bool isPassive; // Others need the cores while it waits.
+    bool isPassive; // Other devices need the cores while it waits.
     bool hasThread; // `begin` returns at once.
   };
 

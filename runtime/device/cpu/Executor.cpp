@@ -8,7 +8,7 @@
 
 namespace kiln::cpu {
 
-/// Below this a second worker takes longer to meet than to help.
+/// Below this, meeting a second worker costs more than its help saves.
 static constexpr uint64_t parallelBytes = uint64_t{1} << 16;
 
 static uint32_t count(size_t size) { return static_cast<uint32_t>(size); }
@@ -143,8 +143,8 @@ void Executor::addSolo(Action action, uint32_t index) {
                     /*meetsAfter=*/true, /*endsCommand=*/false});
 }
 
-// The last step of a phase keeps its meeting: what follows is the next
-// repetition or another phase.
+// The last step of a phase keeps its meeting: the next repetition or another
+// phase follows.
 void Executor::placeMeetings(const Phase &phase) {
   for (uint32_t i = 1; i < phase.steps; ++i) {
     Step &step = steps_[phase.firstStep + i - 1];
@@ -158,7 +158,7 @@ void Executor::run(Team &team) {
 }
 
 // All workers walk the same list, each doing its share of every step, so that a
-// step costs one meeting and nobody is woken for it.
+// step costs one meeting and wakes no thread.
 void Executor::walk(Team &team, Worker worker) {
   FlushDenormals flush;
   for (const Phase &phase : phases_)
@@ -181,7 +181,7 @@ void Executor::walkPhase(Team &team, Worker worker, const Phase &phase) {
       if (redZones_ && step.endsCommand) {
         if (worker.index == 0)
           checkRedZones(phase.firstStep + i);
-        // The next command must not be blamed on this one.
+        // Writes of the next command must not be blamed on this one.
         if (step.meetsAfter)
           team.meet(worker);
       }
@@ -199,7 +199,7 @@ void Executor::walkPhase(Team &team, Worker worker, const Phase &phase) {
   }
 }
 
-// What was overwritten cannot be told, so there is nothing to go on with.
+// The overwritten data is unknown, so the run cannot go on.
 void Executor::checkRedZones(uint32_t step) const {
   std::string change = redZones_->findChange();
   if (!change.empty())
@@ -262,7 +262,7 @@ void Executor::runMove(Worker worker, const Move &move, uint64_t repetition,
     }
   };
   auto rows = static_cast<int64_t>(move.rows);
-  // Ranges that overlap must move in one piece.
+  // Overlapping ranges must be moved by one worker.
   bool isOverlapping =
       rows == 1 && source < target + move.bytes && target < source + move.bytes;
   if (isSolo || isOverlapping) {
@@ -272,7 +272,7 @@ void Executor::runMove(Worker worker, const Move &move, uint64_t repetition,
   }
   if (rows != 1)
     return transfer(worker.begin(rows), worker.end(rows));
-  // Of fewer lines than workers, several end where the zeros begin.
+  // With fewer lines than workers, only the last worker clears.
   auto lines = static_cast<int64_t>(move.bytes / 64);
   bool isLast = worker.index + 1 == worker.count;
   copy(0, static_cast<uint64_t>(worker.begin(lines)) * 64,

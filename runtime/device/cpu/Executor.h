@@ -64,15 +64,15 @@ private:
     uint64_t targetPitch = 0, sourcePitch = 0; // From one row to the next.
   };
   enum class Action : uint8_t { stage, move, start, wait };
-  /// The unit between two meetings: a stage of a launch, a move, or what is
-  /// told to the device's communicator.
+  /// The unit between two meetings: a stage of a launch, a move, or a command
+  /// to the device's communicator.
   struct Step {
     Action action;
     StageFunction function; // Of a stage.
     uint32_t index;         // Of the buffers, the move, the job or the ticket.
     int64_t items;          // Of a stage.
     bool isSolo;            // Worker 0 alone; nothing to share.
-    bool meetsAfter;        // Unless this and the next one are solo.
+    bool meetsAfter;        // False if this and the next one are solo.
     bool endsCommand;
   };
   struct Phase {
@@ -106,9 +106,9 @@ private:
   std::vector<Phase> phases_;
   std::vector<Step> steps_;
   std::vector<Buffers> launches_;
-  std::vector<Address> addresses_; // Of buffers, in step with the next.
-  std::vector<void *> buffers_;    // Where they are in repetition 0.
-  std::vector<std::vector<void *>> strided_; // By worker, for the others.
+  std::vector<Address> addresses_; // Of buffers, parallel to `buffers_`.
+  std::vector<void *> buffers_;    // Addresses in repetition 0.
+  std::vector<std::vector<void *>> strided_; // By worker: later repetitions.
   std::vector<Move> moves_;
   std::vector<CommandProfile> profile_; // Empty unless it is timed.
   Communicator *communicator_ = nullptr;

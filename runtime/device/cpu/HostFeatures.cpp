@@ -12,7 +12,7 @@ struct FeatureName {
   std::string_view llvm, kernel;
 };
 
-// What LLVM may emit in ordinary code once the feature is on. The kernel spells
+// Features whose instructions LLVM may emit in ordinary code. The kernel spells
 // them its own way.
 constexpr FeatureName features[] = {
     {"sse", "sse"},

@@ -9,13 +9,13 @@
 namespace kiln::cpu {
 
 /// The flags that the kernel reports for the first processor, separated by
-/// blanks. Unlike cpuid they leave out what the operating system does not
-/// enable.
+/// blanks. Unlike cpuid they leave out features that the operating system does
+/// not enable.
 std::string hostFlags();
 
-/// The features that `features` (LLVM's form: "+avx2,-avx512f,...") asks for
+/// The features that `features` (LLVM's form: "+avx2,-avx512f,...") requires
 /// and `flags` lack, separated by blanks. Features that code generation never
-/// uses (such as clzero) are not asked for.
+/// uses (such as clzero) are not required.
 std::string missingFeatures(std::string_view features, std::string_view flags);
 
 } // namespace kiln::cpu

@@ -24,8 +24,7 @@ static Status fill(int file, std::span<const std::byte> bytes) {
       return failIo("write");
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
-  // After this nobody can change the code that was verified, this process
-  // included.
+  // After this no process can change the verified code, not even this one.
   if (::fcntl(file, F_ADD_SEALS,
               F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return failIo("seal");
@@ -62,7 +61,7 @@ KernelLibrary &KernelLibrary::operator=(KernelLibrary &&other) noexcept {
 
 KernelLibrary::~KernelLibrary() {
   // The descriptor outlives the handle: dlopen finds loaded libraries by path,
-  // and a later memfd with the same number would be taken for this one.
+  // and would take a later memfd with the same number for this one.
   if (handle_)
     ::dlclose(handle_);
   if (file_ >= 0)

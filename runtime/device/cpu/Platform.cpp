@@ -24,7 +24,7 @@ static Status checkTarget(const Artifact &artifact,
 Expected<std::unique_ptr<kiln::Platform>>
 Platform::open(const PlatformOptions &options) {
   const Artifact &artifact = options.artifact;
-  // Plans are made for many more; each device here has threads of its own.
+  // Plans may have many more; each device here has threads of its own.
   constexpr uint32_t mostDevices = 1024;
   if (options.deviceCount > mostDevices)
     return Status(Code::usage,
@@ -52,7 +52,7 @@ Expected<std::unique_ptr<kiln::Device>> Platform::start(uint32_t number) {
   uint32_t devices = Mesh(options_.artifact.index()).devices();
   Device::Options device;
   device.number = number;
-  // Processes are taken to share a machine: one that has it alone loses little.
+  // Processes are assumed to share a machine: one that is alone loses little.
   device.isPassive = devices > 1 && devices * options_.workers >
                                         std::thread::hardware_concurrency();
   // The first runs on the caller's thread.

@@ -5,10 +5,9 @@
 
 namespace kiln::cpu {
 
-// Each zone has a number of its own in every word: a command that copies past
-// the end of its source and its target changes the target's zone, too. Words
-// are small floats, which arithmetic changes; of a NaN it would make the same
-// NaN.
+// Each zone's words hold its number: a command that copies past the end of both
+// source and target changes the target's zone, too. Words are small floats,
+// which arithmetic changes; a NaN would stay the same NaN.
 static std::byte getFill(uint64_t zone, uint64_t offset) {
   uint32_t word = 0xA5A50000u | static_cast<uint16_t>(zone);
   return static_cast<std::byte>(word >> (offset % 4 * 8));

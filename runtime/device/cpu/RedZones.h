@@ -9,7 +9,8 @@
 
 namespace kiln::cpu {
 
-/// Bytes between buffers that nothing may write; the plan of a test has them.
+/// Bytes between buffers that no command may write; only plans of tests have
+/// them.
 class RedZones {
 public:
   /// Fills the zones of the image. The arena must outlive it.

@@ -102,7 +102,7 @@ public:
   }
 
 private:
-  /// The members of a group that have come to its next collective.
+  /// The members of a group that have reached its next collective.
   struct Meeting {
     uint32_t arrived = 0, first = 0;
   };
@@ -126,8 +126,8 @@ private:
     return phases;
   }
 
-  /// Where all images repeat alike, a second repetition shows what the first
-  /// leaves to it, and more are more of the same.
+  /// If all images have the same repeat counts, two repetitions suffice: the
+  /// second shows the state left by the first, and later ones equal it.
   void limitRepetitions() {
     for (size_t phase = 0; phase < images_[0].size(); ++phase)
       for (const std::vector<PhaseStarts> &image : images_)
@@ -157,7 +157,7 @@ private:
     settle(device);
   }
 
-  /// Moves a cursor that stands at no collective to the next one.
+  /// Moves a cursor at the end of a phase to the next collective.
   void settle(uint32_t device) {
     Cursor &cursor = cursors_[device];
     const std::vector<PhaseStarts> &phases = phasesOf(device);
@@ -169,7 +169,7 @@ private:
     }
   }
 
-  /// Of the group in which a device runs a collective.
+  /// Key of the group in which a device runs a collective.
   uint64_t keyOf(uint32_t device, const Start &start) const {
     const Axes *axes = start.collective->axes();
     uint32_t first = device - mesh_.firstDevice(mesh_.part(device, axes), axes);

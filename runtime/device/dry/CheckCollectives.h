@@ -9,15 +9,15 @@
 
 namespace kiln::dry {
 
-/// Checks that a program, by its number, ends on all devices of the mesh: the
+/// Checks that a program, by its index, ends on all devices of the mesh: the
 /// members of every group start the same collectives (kind, element type,
-/// sizes) in the same order, and no device waits for one that waits for it.
-/// Devices of one image need no comparison with each other: it runs the
-/// collectives of the images against each other, not the commands.
+/// sizes) in the same order, and no devices deadlock. Devices of one
+/// image need no comparison: it runs the collectives of the images against
+/// each other, not the commands.
 Status checkCollectives(const Artifact &artifact, uint32_t program);
 
-/// Bytes that each member of a collective receives from the others, by its
-/// number in the group.
+/// Bytes that each member of a collective receives from other members, by
+/// member index.
 std::vector<uint64_t> countReceived(const artifact::Collective &collective,
                                     uint32_t members);
 

@@ -34,7 +34,8 @@ public:
   Status run() {
     for (const artifact::Phase *phase : *program_.phases()) {
       // Every ticket is waited for in the repetition that started it, and
-      // places move by equal strides: the first and the last show it.
+      // places move by equal strides: the first and the last repetition
+      // suffice.
       for (uint64_t repetition : {uint64_t{0}, uint64_t{phase->repeat()} - 1}) {
         for (uint32_t i = 0; i < phase->commands()->size(); ++i)
           if (Status status = check({&index_, &program_, phase, i}, repetition);
@@ -59,7 +60,7 @@ private:
     return {begin, begin + bytes, isWritten};
   }
 
-  /// Source and target of a piece of which one or both are full tensors.
+  /// Source and target of a piece, of which one or both are full tensors.
   void addPiece(const artifact::Piece &piece, artifact::ElementType type,
                 const Axes &axes, bool isSourceFull, bool isTargetFull,
                 uint64_t repetition, std::vector<Range> &ranges) const {
@@ -99,7 +100,7 @@ private:
     return compare(place);
   }
 
-  /// Of a buffer whose size is not known the first byte, as read.
+  /// A buffer of unknown size counts as one byte, read.
   void addBuffers(const artifact::Launch &launch, uint64_t repetition) {
     const artifact::Kernel &kernel = *index_.kernels()->Get(launch.kernel());
     for (uint32_t i = 0; i < launch.places()->size(); ++i)
@@ -141,7 +142,7 @@ private:
   const artifact::Program &program_;
   uint32_t device_;
   std::map<uint32_t, Flight> flights_; // By ticket.
-  std::vector<Range> touched_;         // By the command at hand.
+  std::vector<Range> touched_;         // By the current command.
 };
 
 } // namespace

@@ -7,10 +7,10 @@
 
 namespace kiln::dry {
 
-/// Checks that no command touches memory of a collective in flight: until it
-/// is waited for, its sources are not written, and its targets neither read
-/// nor written. Collectives among themselves run in order. `device` runs the
-/// image, and is named in messages.
+/// Checks that no command touches memory of a collective in flight: until it is
+/// waited for, its sources are not written, and its targets neither read nor
+/// written. Collectives run in order, so they are not checked against each
+/// other. `device` runs the image, and is named in messages.
 Status checkHazards(const Artifact &artifact, const artifact::Program &program,
                     uint32_t device);
 

@@ -7,7 +7,7 @@
 
 namespace kiln::dry {
 
-/// Where a command stands, for messages.
+/// Position of a command, for messages.
 struct CommandPlace {
   const artifact::Index *index;
   const artifact::Program *program;

@@ -8,7 +8,7 @@
 
 namespace kiln::dry {
 
-/// A device without memory: what it runs was checked by its platform.
+/// A device without memory: its programs were checked by its platform.
 class Device final : public kiln::Device {
 public:
   Device(const Platform &platform, uint32_t number,
@@ -33,7 +33,7 @@ public:
   Status clear(uint64_t, uint64_t) override { return Status(); }
   std::span<std::byte> staging(uint64_t, uint64_t) override { return {}; }
   std::span<const CommandProfile> profile(size_t) const override { return {}; }
-  /// As planned, although none are taken.
+  /// As planned, although no memory is reserved.
   uint64_t reservedBytes() const override {
     return isReserved_ ? image().arena_bytes() + image().host_bytes() : 0;
   }

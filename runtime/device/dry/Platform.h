@@ -10,12 +10,12 @@
 namespace kiln::dry {
 
 /// Devices that check every command and compute nothing: no code is loaded, no
-/// memory taken, no value made, and reads give zeros. So a plan can be run that
-/// is far larger than the machine. Loading the artifact has checked each
+/// memory reserved, no value computed, and reads give zeros. So a plan far
+/// larger than the machine can be run. Loading the artifact has checked each
 /// command by itself: places inside the arena in every repetition, bytes,
-/// tickets. `connect` checks what commands do to each other, on a device and
-/// between devices, by image: its cost does not grow with devices that run the
-/// same one.
+/// tickets. `connect` checks commands against each other, on a device and
+/// between devices, by image: its cost does not grow with devices of the same
+/// image.
 class Platform final : public kiln::Platform {
 public:
   static Expected<std::unique_ptr<kiln::Platform>>
@@ -29,7 +29,7 @@ public:
   uint64_t receivedBytes(uint32_t device, size_t program) const;
 
 private:
-  /// What the members of groups over the same axes receive in one run.
+  /// Bytes received in one run by the members of groups over the same axes.
   struct Received {
     const Axes *axes;
     std::vector<uint64_t> byMember;

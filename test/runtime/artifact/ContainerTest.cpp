@@ -91,7 +91,7 @@ TEST(Container, NamesBothVersionsAndTheRemedy) {
                      "compile again with this kiln");
 }
 
-// Hashes alone do not make a table sane: these are whole and still wrong.
+// Hashes alone do not make a table sane: these are intact and still wrong.
 TEST(Container, RejectsDuplicateNames) {
   std::vector<Section> sections = {{"a", {}}, {"a", {}}};
   EXPECT_EQ(parse(packContainer(sections)).code(), Code::inputRejected);

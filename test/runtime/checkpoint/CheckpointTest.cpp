@@ -78,7 +78,7 @@ TEST(Checkpoint, KeepsTheNewest) {
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->manifest().step, 30u);
   EXPECT_EQ(newest->tensors().size(), 2u);
-  // The same step again replaces what was there.
+  // Saving the same step again replaces the old checkpoint.
   ASSERT_TRUE(save(store, 30, 2, 50).ok());
   EXPECT_EQ(store.openNewest(ignore)->tensors().at("weight").entry->shape[0],
             50);

@@ -88,8 +88,8 @@ private:
   Session session_;
 };
 
-// Whole numbers, so that the wanted results are exact; padding goes in as
-// something else and must not come out. Counted bytes equal the plan's.
+// Integers, so that the wanted results are exact; the padding holds other
+// values, which must not come out. Counted bytes equal the plan's.
 TEST(Collective, ComputesEveryKindOnEveryGroup) {
   for (const Subject &subject : allSubjects()) {
     CollectiveRun<float>(subject, ElementType::f32, Combine::sum).check();
@@ -118,8 +118,9 @@ void sleep_first(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   return bytes;
 }
 
-/// Two collectives at once, behind each other and under launches, in several
-/// repetitions: every repetition adds, over 3 devices, what each has.
+/// Two collectives at once, in flight behind each other and under launches, in
+/// several repetitions: every repetition adds each device's values over 3
+/// devices.
 static IndexT repeatedIndex(unsigned threads) {
   IndexT index = emptyIndex(1 << 16, threads);
   setMesh(index, {{"data", 3}});
@@ -168,7 +169,7 @@ static uint64_t residentPages() {
   return resident;
 }
 
-// 100,000 of them leave nothing behind.
+// 100,000 collectives leak nothing.
 TEST(Collective, DoesNotGrowMemory) {
   IndexT index = emptyIndex(1 << 16, 1);
   setMesh(index, {{"data", 2}});
@@ -189,8 +190,8 @@ TEST(Collective, SlicesTakeTheOwnPart) {
   IndexT index = emptyIndex(1 << 20, 2);
   setMesh(index, {{"data", 2}, {"tensor", 3}});
   ProgramT &program = addProgram(index, "train");
-  // One that is small; shared by workers, one of many rows, one of one row and
-  // one whose last part is nothing but padding.
+  // A small piece; then, shared by workers, one of many rows, one of one row
+  // and one whose last shard is only padding.
   std::vector<std::array<uint64_t, 3>> pieces = {
       {2, 7, 1}, {500, 5, 16}, {1, 32000, 1}, {1, 2, 16384}};
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -237,7 +238,7 @@ TEST(Collective, SlicesTakeTheOwnPart) {
     }
 }
 
-// A device that hangs is named, with the collective that it misses.
+// A device that hangs is named, with the collective that is blocked.
 TEST(CollectiveDeathTest, GivesUpAMemberThatDoesNotCome) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   IndexT index = repeatedIndex(1);
@@ -274,8 +275,8 @@ TEST(Collective, RefusesSettingsThatItCannotRead) {
   }
 }
 
-// Whole variables go to parts and come back, whatever the cut; initial values
-// are those of one device.
+// Full tensors are sharded and gathered again under every sharding; initial
+// values are those of one device.
 TEST(Session, CutsVariablesAndPutsThemTogether) {
   auto make = [](std::vector<std::pair<std::string, uint32_t>> mesh) {
     IndexT index = emptyIndex(1 << 16, 2);

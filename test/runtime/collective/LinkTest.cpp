@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Collectives of devices in several processes, which here are one: only their
+// Collectives of devices in several processes, simulated in one: only their
 // groups do not know of each other.
 #include "runtime/collective/Communicator.h"
 #include "test/runtime/collective/SampleCollective.h"
@@ -15,9 +15,9 @@ namespace kiln::test {
 
 using namespace artifact;
 
-/// What the links of one group share: the messages on their way. As with
-/// large ones of MPI, nothing is copied before the receiver is there, and a
-/// message must be as long as it is expected to be.
+/// Messages in flight on the links of one group. As with large messages of MPI,
+/// nothing is copied before the receiver arrives, and a message must have the
+/// expected length.
 class Wire {
 public:
   Wire(size_t members, uint64_t seed)
@@ -43,7 +43,7 @@ public:
     });
   }
 
-  /// Lets others go first, or not.
+  /// Lets other threads go first, or not.
   static void dawdle(std::minstd_rand &random) {
     for (auto yields = random() % 8; yields > 0; --yields)
       std::this_thread::yield();
@@ -71,7 +71,7 @@ private:
       ADD_FAILURE() << "a message of " << parcel.message->count
                     << " bytes comes where " << message.count
                     << " are expected";
-      isBroken_ = true; // Or others would wait for what never comes.
+      isBroken_ = true; // Otherwise other members would block for ever.
     } else {
       std::memcpy(message.bytes, parcel.message->bytes, message.count);
     }
@@ -113,7 +113,7 @@ public:
   LinkedGroups(std::vector<uint32_t> ranks, uint64_t seed)
       : ranks_(std::move(ranks)), seed_(seed) {}
 
-  /// A device's group, which it has with the others of its process.
+  /// A device's group, shared by the devices of its process.
   Group &find(uint32_t device, const std::vector<uint32_t> &members) {
     std::unique_ptr<Group> &group = groups_[{ranks_[device], members}];
     if (!group)
@@ -153,7 +153,7 @@ template <> constexpr ElementType elementType<double> = ElementType::f64;
 template <> constexpr ElementType elementType<int32_t> = ElementType::i32;
 template <> constexpr ElementType elementType<int64_t> = ElementType::i64;
 
-/// The collective of a sample with devices in several processes. Members come
+/// The collective of a sample with devices in several processes. Members arrive
 /// in an order that depends on the seed.
 template <typename Element> class LinkedRun {
 public:
@@ -181,7 +181,7 @@ public:
   }
 
 private:
-  /// The repetition that runs: the places of the first must not be touched.
+  /// The running repetition: memory of the first must not be touched.
   static constexpr uint64_t repetition = 1;
   static constexpr Element untouched = -55;
 
@@ -278,7 +278,7 @@ private:
   LinkedGroups groups_;
   std::minstd_rand random_;
   std::vector<uint64_t> sources_, targets_;  // Elements before each piece.
-  std::vector<std::vector<Element>> arenas_; // By device, as all that follow.
+  std::vector<std::vector<Element>> arenas_; // By device, like all below.
   std::vector<Exchange> exchanges_;
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
@@ -291,7 +291,7 @@ static std::vector<uint32_t> inBlocks(size_t devices, uint32_t processes) {
   return ranks;
 }
 
-/// As they are when axes are taken the other way round.
+/// Round-robin, as when axes are taken in the other order.
 static std::vector<uint32_t> inTurn(size_t devices, uint32_t processes) {
   std::vector<uint32_t> ranks;
   for (uint32_t device = 0; device < devices; ++device)
@@ -307,8 +307,8 @@ static void checkInProcesses(const Subject &subject, Combine combine) {
         .check(/*runs=*/2);
 }
 
-// The members of a group may be in one process, each in one of its own, or
-// some together; that must not show.
+// The members of a group may be in one process, each in one of its own, or some
+// together; results must not depend on it.
 TEST(Link, ComputesEveryKindOnEveryGroup) {
   for (const Subject &subject : allSubjects()) {
     checkInProcesses<float>(subject, Combine::sum);
@@ -320,7 +320,7 @@ TEST(Link, ComputesEveryKindOnEveryGroup) {
   }
 }
 
-/// Numbers so unlike in size that their sum depends on its order.
+/// Numbers of such different magnitude that their sum depends on its order.
 static Values unlikeNumbers(uint64_t seed) {
   return [seed](uint32_t device, size_t piece, uint64_t element) {
     // SplitMix64, so that neighbours have nothing in common.
@@ -334,7 +334,7 @@ static Values unlikeNumbers(uint64_t seed) {
   };
 }
 
-/// Pieces whose parts take between two and three messages, but the last part
+/// Pieces whose shards take between two and three messages, but the last shard
 /// fewer: rows that are split between messages, and padding.
 static std::vector<std::array<uint64_t, 3>>
 longPieces(uint64_t members, uint64_t remotes, uint64_t elementBytes) {
@@ -370,8 +370,8 @@ static void checkLong(const std::vector<uint32_t> &ranks) {
   checkLong<int32_t>(ranks, reduce_scatter, Combine::max, wholeNumber);
 }
 
-// What does not fit the window goes in rounds, of which the last ones have no
-// message from who has less.
+// Shards larger than the window go in rounds; in the last rounds members with
+// smaller shards send no message.
 TEST(Link, MovesPartsThatTakeSeveralMessages) {
   for (const std::vector<uint32_t> &ranks :
        {inBlocks(2, 2), inTurn(4, 2), inBlocks(4, 4), inBlocks(8, 4),
@@ -383,8 +383,8 @@ TEST(Link, MovesPartsThatTakeSeveralMessages) {
   }
 }
 
-// Devices are in equal parts in the processes, but members need not be: one
-// that has fewer in other processes must not send more at once than those take.
+// Processes have equal numbers of devices, but not of members: one with fewer
+// remote members must not send more at once than those receive.
 TEST(Link, MovesPartsBetweenProcessesWithUnequalNumbersOfMembers) {
   checkLong({0, 0, 1});
 }
@@ -406,8 +406,8 @@ static void checkOrder(uint32_t members, CollectiveKind kind, uint64_t seed) {
   }
 }
 
-// The order of the members, bit for bit: neither who comes first nor who is in
-// which process may show in a sum.
+// Sums are taken in the order of the members, bit for bit, whatever the order
+// of arrival and the processes.
 TEST(Link, AddsInTheOrderOfTheMembers) {
   for (uint32_t members = 2; members <= 8; ++members)
     for (uint64_t seed = 1; seed <= 4; ++seed) {
@@ -419,7 +419,7 @@ TEST(Link, AddsInTheOrderOfTheMembers) {
     }
 }
 
-// Or the test above could not fail.
+// Otherwise the test above could not fail.
 TEST(Link, OrderShowsInSumsOfUnlikeNumbers) {
   auto countDiffering = [](auto zero) {
     uint64_t differing = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Collectives with what goes in and what must come out.
+// Collectives with their inputs and expected results.
 #ifndef KILN_TEST_RUNTIME_COLLECTIVE_SAMPLECOLLECTIVE_H
 #define KILN_TEST_RUNTIME_COLLECTIVE_SAMPLECOLLECTIVE_H
 
@@ -27,7 +27,7 @@ struct Subject {
   bool isTargetPart() const {
     return kind == artifact::CollectiveKind::reduce_scatter;
   }
-  /// For each device those it runs the collective with, by member.
+  /// For each device the members of its group.
   std::vector<std::vector<uint32_t>> groups() const;
 };
 
@@ -35,12 +35,12 @@ struct Subject {
 /// padding.
 std::vector<Subject> allSubjects();
 
-/// What a device has of an element of a piece.
+/// Value of a piece's element on a device.
 using Values =
     std::function<double(uint32_t device, size_t piece, uint64_t element)>;
 
-/// A whole number for each device, piece and element. Sums are exact, but
-/// depend on who takes part.
+/// An integer for each device, piece and element. Sums are exact, but depend on
+/// which members take part.
 double wholeNumber(uint32_t device, size_t piece, uint64_t element);
 
 /// The inputs of all devices of a subject and its results, by a plain loop over
@@ -80,7 +80,7 @@ public:
     return elements(piece, subject_.isTargetPart());
   }
 
-  /// Bytes that the members of a group get from each other.
+  /// Bytes that the members of a group receive from each other.
   uint64_t movedBytes() const {
     uint64_t moved = 0;
     for (auto [outer, size, inner] : subject_.pieces)
@@ -112,8 +112,8 @@ private:
     return outer * (isPart ? partRows(piece) : size) * inner;
   }
 
-  /// Calls function(i, element): number `i` of what a device has, which is its
-  /// part or all of it, is that element of the whole. Not where it is padding.
+  /// Calls function(i, element) with the local index `i` of an element, in the
+  /// device's shard or the full tensor, and its global index. Skips padding.
   template <typename Function>
   void forEachElement(uint32_t device, size_t piece, bool isPart,
                       Function function) const {
@@ -139,8 +139,8 @@ private:
     return source;
   }
 
-  /// What all members have together: in their order, and in the arithmetic of
-  /// the elements.
+  /// The combined full tensor: in the order of the members, and in the
+  /// arithmetic of the elements.
   std::vector<Element> makeWhole(const std::vector<uint32_t> &group,
                                  size_t piece) const {
     std::vector<Element> whole(elements(piece, /*isPart=*/false));

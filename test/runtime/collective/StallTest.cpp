@@ -25,7 +25,7 @@ TEST(Stall, BlamesAllThatAreAwaitedInVain) {
   EXPECT_EQ(stall.explain(), "rank 1");
 }
 
-// One that computes while nobody needs it does not answer either, but is not
+// A rank that computes and is not awaited does not answer either, but is not
 // the cause.
 TEST(Stall, OnlyMentionsWhoIsNotAwaited) {
   Stall stall({{1}, {waitsFor({1}), {}, {}, waitsFor({0})}});
@@ -45,7 +45,7 @@ TEST(Stall, HasNobodyToBlameIfNobodyIsAwaited) {
   EXPECT_FALSE(Stall(Inquiry()).hasMissing());
 }
 
-// A process that was stopped finds that the others have long been waiting.
+// A stopped process, once woken, sees that other ranks timed out long ago.
 TEST(Patience, DoesNotCountTimeWithoutALook) {
   Patience patience(2 * Patience::look);
   std::this_thread::sleep_for(3 * Patience::look);

@@ -43,7 +43,7 @@ inline Expected<std::unique_ptr<Dataset>> open(const DataT &data,
   return Dataset::open(*packed, nullptr, seed);
 }
 
-/// The data without what is held out of it.
+/// The data without the samples held out.
 inline Expected<std::unique_ptr<Dataset>>
 openRest(const DataT &data, const EvaluationT &heldOut, uint64_t seed = 1) {
   Packed<Data, DataT> packed(data);
@@ -68,7 +68,7 @@ inline InputT input(const std::string &name, ElementType type,
   return result;
 }
 
-/// What a dataset writes for an i32 input; fails if it does not feed it.
+/// Values of an i32 input from a dataset; fails if it does not feed it.
 inline std::vector<int32_t> read(const Dataset &dataset,
                                  const std::string &name,
                                  std::vector<int64_t> shape, SampleId sample) {

@@ -132,8 +132,8 @@ TEST(DocumentDataset, SamplesHaveTheShapeOfBert) {
   }
 }
 
-// What a sample is must not depend on who asks, or when: it is what makes
-// resumed runs exact. A new epoch masks anew.
+// A sample must not depend on the reader or the time: that makes resumed runs
+// exact. A new epoch masks anew.
 TEST(DocumentDataset, SamplesArePureFunctions) {
   TemporaryFile file(corpus(40));
   auto one = open(documentData(file.path()), 5);
@@ -219,7 +219,7 @@ TEST(DocumentDataset, HalfOfAllPairsJoinTwoDocuments) {
       ++samples;
       if (!isSame)
         continue;
-      // What is next follows without a gap.
+      // The true continuation follows without a gap.
       first.insert(first.end(), second.begin(), second.end());
       EXPECT_NE(std::search(all.begin(), all.end(), first.begin(), first.end()),
                 all.end());

@@ -96,7 +96,7 @@ TEST(Feeder, PositionsAreFedWithAnyDataAndWithout) {
 }
 
 // Two replicas with unequal shares, the second on two devices: together they
-// are fed what one device would be.
+// are fed the samples of one device.
 TEST(Feeder, SharesTileTheBatch) {
   std::string text;
   for (int i = 0; i < 200; ++i)
@@ -138,7 +138,7 @@ TEST(Feeder, SharesTileTheBatch) {
   }
 }
 
-// A batch that reaches past the end must count nothing there.
+// Slots past the end of the data must not count.
 TEST(Feeder, HeldOutDataIsPadded) {
   TemporaryFile file("abcdefghijklm"); // Three samples.
   auto dataset = open(textData(file.path()));

@@ -22,7 +22,7 @@ TEST(Fingerprint, TellsFilesApart) {
   EXPECT_EQ(fingerprintFile(folder / "missing"), "unreadable");
 }
 
-// Of a file of several pieces every byte counts; of one that has more pieces
+// Every byte of a file of several pieces counts; of a file with more pieces
 // than are read, its size, the first byte and the last.
 TEST(Fingerprint, ReadsLongFilesInPieces) {
   TemporaryFolder folder;

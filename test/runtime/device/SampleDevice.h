@@ -25,7 +25,7 @@ private:
   std::map<std::pair<uint64_t, uint64_t>, std::vector<std::byte>> buffers_;
 };
 
-/// Memory alone, for tests of what writes to it.
+/// Memory alone, for tests of code that writes to it.
 class SampleDevice final : public kiln::Device {
 public:
   explicit SampleDevice(std::span<std::byte> memory)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What a run leaves behind, and how the next one begins from it.
+// Files that a run leaves behind, and how the next one begins from them.
 #include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/metrics/MetricsFile.h"
 #include "runtime/session/RunFolder.h"
@@ -47,7 +47,7 @@ protected:
     float weight;
   };
 
-  /// `bytes` is the size that files may have, from when the code is loaded.
+  /// `bytes` limits the size of files, once the code is loaded.
   Result train(rlim_t bytes = RLIM_INFINITY) {
     static const std::vector<std::byte> kernels =
         compileKernels(sampleKernels());
@@ -216,7 +216,7 @@ TEST_F(RunTest, WithoutCheckpointsItKeepsMetricsOnly) {
   EXPECT_EQ(train().losses, first.losses);
   EXPECT_EQ(first.log.find("heckpoint"), std::string::npos);
   EXPECT_EQ(metrics().size(), 10u);
-  // A run folder that cannot be had is not worth stopping for,
+  // An unusable run folder is not worth stopping for,
   options.runFolder = "/proc/nowhere";
   EXPECT_TRUE(train().status.ok());
   EXPECT_EQ(warnings.size(), 1u);

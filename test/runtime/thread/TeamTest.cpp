@@ -84,7 +84,7 @@ TEST(Team, SharesTileTheItems) {
   }
 }
 
-// Every stage reads what others wrote in the one before.
+// Every stage reads values that other workers wrote in the one before.
 TEST(Team, ResultsDoNotDependOnTheNumberOfWorkers) {
   constexpr size_t items = 777;
   auto compute = [](unsigned workers) {
@@ -110,8 +110,8 @@ TEST(Team, ResultsDoNotDependOnTheNumberOfWorkers) {
     EXPECT_EQ(compute(workers), wanted) << workers << " workers";
 }
 
-// What a worker that has no core leaves undone, others do: here all but one
-// worker come late, and the pieces of their shares are gone.
+// Work of a worker without a core is stolen: here all but one worker come late,
+// and find the pieces of their shares taken.
 TEST(Team, OthersTakeWhatALateWorkerHasNotBegun) {
   std::unique_ptr<Team> team = startTeam(2);
   std::atomic<int64_t> done{0};
@@ -171,7 +171,7 @@ TEST(Team, ThreadsHaveNamesStacksAndNoSignals) {
     ::pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
     EXPECT_TRUE(::sigismember(&blocked, SIGINT));
     EXPECT_TRUE(::sigismember(&blocked, SIGTERM));
-    // What the largest kernels use.
+    // Temporaries of the largest kernels.
     auto *temporary = static_cast<volatile char *>(::alloca(1 << 20));
     temporary[0] = 1;
     temporary[(1 << 20) - 1] = 1;

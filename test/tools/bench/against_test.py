@@ -102,7 +102,7 @@ while sleep 0.002; do echo "| Train, Step=1, Loss=1, Rate={rate:.2f} samples/sec
 
 class Processes(unittest.TestCase):
     def run_bench(self, this, other):
-        """Exit code and report of the whole command, with builds whose logs have these rates."""
+        """Exit code and report of the full command, with builds whose logs have these rates."""
         with tempfile.TemporaryDirectory() as folder:
             for name, rate in (("build", this), ("other", other)):
                 kiln = Path(folder) / name / "bin/kiln"

@@ -19,7 +19,7 @@ LOADER.exec_module(BENCH)
 
 class Scaling(unittest.TestCase):
     def run_bench(self, *ratios):
-        """Exit code and what is said, when the rounds come to these shares of the throughput."""
+        """Exit code and messages, when the rounds have these shares of the throughput."""
         result = dict(median=dict.fromkeys(BENCH.SCALING_PLANS, 1.0), ratios=sorted(ratios))
         machine = dict(threads=2, peak_gflops=1.0, product_gflops=1.0, gbytes=1.0)
         said = io.StringIO()

@@ -79,7 +79,7 @@ protected:
     return command;
   }
 
-  /// What lies in the folder, hidden files included, beside what a test put
+  /// Files in the folder, hidden ones included, except those that a test put
   /// there.
   std::vector<std::string> leftovers() {
     std::vector<std::string> names;
@@ -174,7 +174,7 @@ TEST_F(CommandTest, CrashIsCode70WithAReproducer) {
   for (const auto &file : fs::directory_iterator(folder / "crash"))
     reproducer = file.path().string();
   EXPECT_THAT(readFile(reproducer), HasSubstr("seed: 5"));
-  // The reproducer means the same from its own folder.
+  // The reproducer means the same when run from its own folder.
   setenv("STAND_IN", (folder / "sample").c_str(), 1);
   Outcome again = kiln("train " + reproducer);
   EXPECT_EQ(again.code, 0) << again.err;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Several processes under mpirun: the same results as one, and what happens
-// when one is lost, hangs or is told to stop.
+// Several processes under mpirun: the same results as one, and the outcome when
+// one is lost, hangs or is told to stop.
 #include "test/runtime/SampleArtifact.h"
 
 #include <chrono>
@@ -31,7 +31,7 @@ using testing::Not;
 int rounds() { return std::getenv("KILN_TEST_LONG") ? 20 : 3; }
 
 /// A command of the shell in a process group of its own, which does not outlive
-/// this: `kiln run -n` takes its ranks with it.
+/// this object: `kiln run -n` takes its ranks with it.
 class Child {
 public:
   explicit Child(const std::string &line) : process_(fork()) {
@@ -41,7 +41,7 @@ public:
       execl("/bin/sh", "sh", "-c", line.c_str(), nullptr);
       _exit(99);
     }
-    setpgid(process_, process_); // Whoever of both comes first.
+    setpgid(process_, process_); // In parent and child: either may come first.
   }
   ~Child() {
     if (process_ <= 0)
@@ -89,7 +89,7 @@ protected:
 
   int run(const std::string &command) { return start(command).finish(); }
 
-  /// Two processes with arguments of their own, or more of the second kind.
+  /// Two processes, each with its own arguments, or more of the second kind.
   int runTwo(const std::string &first, const std::string &second,
              int others = 1) {
     std::string kiln = " " KILN_COMMAND " run --no-run-folder ";
@@ -112,7 +112,8 @@ protected:
 
   std::string err() { return readFile(folder / "err"); }
 
-  /// Processes that run an artifact of the folder, by rank; without one is -1.
+  /// Processes that run an artifact of the folder, by rank; -1 for one without
+  /// a rank.
   std::map<int, pid_t> findRanks() {
     std::map<int, pid_t> ranks;
     for (const auto &entry : fs::directory_iterator("/proc")) {
@@ -159,7 +160,7 @@ protected:
     return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
   }
 
-  /// Returns when training has come to some step.
+  /// Returns when training has reached some step.
   void awaitStep(size_t step) {
     Clock::time_point end = Clock::now() + std::chrono::seconds(60);
     while (countLosses() < step && Clock::now() < end)
@@ -176,7 +177,7 @@ protected:
                  " sample --steps 1000000 --losses losses " + more);
   }
 
-  /// The ranks that are said not to have come, by whoever said it.
+  /// The ranks reported not to have come, by any rank.
   std::set<std::string> findBlame() {
     std::set<std::string> ranks;
     std::string text = err();
@@ -203,7 +204,7 @@ protected:
 };
 
 // Bit for bit: elements are combined in the order of the members, on every
-// transport. Checkpoints are whole, whoever held the parts.
+// transport. Checkpoints are complete, whatever the sharding.
 TEST_F(RanksTest, GiveTheSameLossesAndCheckpointsAsOneProcess) {
   ASSERT_EQ(run(KILN_COMMAND " run sample --losses one --run-folder run1"), 0)
       << err();
@@ -224,8 +225,8 @@ TEST_F(RanksTest, GiveTheSameLossesAndCheckpointsAsOneProcess) {
   }
 }
 
-// The artifact says how many bytes a collective moves; Open MPI's profiling
-// interface says how many came.
+// The artifact states the bytes that a collective moves; Open MPI's profiling
+// interface counts those received.
 TEST_F(RanksTest, MoveExactlyThePlannedBytes) {
   constexpr uint64_t elements = 300001, steps = 3;
   artifact::IndexT index = shardedTraining(folder / "text", 4);
@@ -261,7 +262,7 @@ TEST_F(RanksTest, MoveExactlyThePlannedBytes) {
   EXPECT_EQ(sent, planned);
 }
 
-// 100,000 collectives leave nothing behind.
+// 100,000 collectives leak nothing.
 TEST_F(RanksTest, DoNotGrowMemory) {
   constexpr size_t steps = 50;
   artifact::IndexT index = shardedTraining(folder / "text", 2);
@@ -295,19 +296,19 @@ TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
   EXPECT_THAT(err(), HasSubstr("compiled for 4 devices, which 3 processes"));
   EXPECT_EQ(run(KILN_COMMAND " run -n 2 missing --no-run-folder"), 4);
   EXPECT_THAT(err(), HasSubstr("missing"));
-  // One process is given something else.
+  // One process is given another artifact.
   artifact::IndexT other = shardedTraining(folder / "text", 4);
   other.training->seed = 8;
   write("sample-other", other);
   EXPECT_EQ(runTwo("sample", "sample-other"), 4);
   EXPECT_THAT(err(), HasSubstr("rank 1 has another artifact"));
-  // Who is alone with it is named, not who is compared with the first.
+  // The rank that differs is named, not the one compared with the first.
   EXPECT_EQ(runTwo("sample-other", "sample", 3), 4);
   EXPECT_THAT(err(), AllOf(HasSubstr("rank 0 has another artifact"),
                            HasSubstr("than ranks 1, 2 and 3 (")));
 }
 
-// A config's lines that differ are said, not its hash.
+// The differing lines of configs are printed, not hashes.
 TEST_F(RanksTest, SayHowConfigsDiffer) {
   artifact::IndexT other = shardedTraining(folder / "text", 4);
   other.config = "devices:\n  count: 4\n  zero: 3\n";
@@ -334,7 +335,7 @@ TEST_F(RanksTest, CompareWhatIsInFiles) {
   writeFile(folder / "b/text", other);
   EXPECT_EQ(runIn("a", "b", "../sample --steps 2"), 4);
   EXPECT_THAT(err(), HasSubstr("rank 1 has another file text ("));
-  // Checkpoints of the same step that do not hold the same.
+  // Checkpoints of the same step with different contents.
   for (const char *name : {"a", "b"})
     ASSERT_EQ(run("env -C " + (folder / name) +
                   " " KILN_COMMAND " run ../sample --steps 5 --run-folder run"),
@@ -350,7 +351,7 @@ TEST_F(RanksTest, CompareWhatIsInFiles) {
       << err();
 }
 
-// Those that go on would wait for those that have ended.
+// Ranks that go on would block on those that have ended.
 TEST_F(RanksTest, RefuseAnotherCourse) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "20", 1);
   EXPECT_EQ(runTwo("sample --steps 2", "sample --steps 5", 3), 2);
@@ -360,8 +361,8 @@ TEST_F(RanksTest, RefuseAnotherCourse) {
   EXPECT_THAT(err(), HasSubstr("rank 1 has another --resume (none)"));
 }
 
-// Whatever keeps one from starting, the others do not wait for it, and its
-// reason is told.
+// Whatever keeps a rank from starting, no rank is blocked, and its reason is
+// printed.
 TEST_F(RanksTest, NameOneThatCannotStart) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "20", 1);
   EXPECT_EQ(runTwo("sample", "sample --trace missing/trace"), 5);
@@ -374,7 +375,8 @@ TEST_F(RanksTest, NameOneThatCannotStart) {
   EXPECT_THAT(err(), HasSubstr("rank 1: missing"));
 }
 
-// Whoever gets the signal, all stop after the same step, and it is saved.
+// Whichever process gets the signal, all stop after the same step, and it is
+// saved.
 TEST_F(RanksTest, StopTogetherOnASignalToOne) {
   for (bool isRank : {true, false}) {
     Child command = startLong("--run-folder run --resume none");
@@ -390,7 +392,7 @@ TEST_F(RanksTest, StopTogetherOnASignalToOne) {
   }
 }
 
-// As one process does, and not by what it took to tell the ranks.
+// As one process does, whatever signal the command sends to the ranks.
 TEST_F(RanksTest, ExitByTheSignalThatStoppedThem) {
   for (auto [isRank, number] :
        {std::pair(true, SIGTERM), std::pair(false, SIGINT),
@@ -409,12 +411,13 @@ TEST_F(RanksTest, ExitByTheSignalThatStoppedThem) {
   }
 }
 
-// Be there mpirun yet, or ranks, or training: a signal is never lost.
+// Before mpirun runs, before ranks run, before training: a signal is never
+// lost.
 TEST_F(RanksTest, StopAtAnyMoment) {
   for (int moment = 0; moment < 12; ++moment) {
     fs::remove_all(folder / "run");
     Child command = startLong("--run-folder run", 2);
-    // The first moments go by what is there, the others spread from there on.
+    // The first moments depend on the processes present, later ones on time.
     Clock::time_point end = Clock::now() + std::chrono::seconds(20);
     while (findRanks().size() < static_cast<size_t>(std::min(moment, 3)) &&
            Clock::now() < end)
@@ -433,7 +436,7 @@ TEST_F(RanksTest, StopAtAnyMoment) {
   }
 }
 
-// The second signal is for who cannot wait.
+// The second signal does not wait for the step.
 TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
   setenv("KILN_FAULT", "link:delay_us=900000000", 1); // No step ends.
   Child command = start(KILN_COMMAND " run -n 2 sample --run-folder run");
@@ -450,7 +453,7 @@ TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
   expectNobodyLeft();
 }
 
-// Nor may it make mpirun crash while that is ending the ranks already.
+// It must not crash an mpirun that is already ending the ranks, either.
 TEST_F(RanksTest, EndCleanlyOnASecondSignalThatComesLate) {
   for (int round = 0; round < 3; ++round) {
     Child command = startLong("--run-folder run --resume none");
@@ -501,8 +504,8 @@ TEST_F(RanksTest, EndWithMpirun) {
   expectNobodyLeft();
 }
 
-// Those that wait for one that hangs wait for each other too: whoever loses
-// patience first must blame the right one.
+// Ranks blocked on one that hangs block each other too: the first to time out
+// must blame the right one.
 TEST_F(RanksTest, NameOneThatHangs) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "3", 1);
   for (int round = 0; round < rounds(); ++round) {
@@ -520,7 +523,7 @@ TEST_F(RanksTest, NameOneThatHangs) {
   }
 }
 
-// MPI waits for all without end while it starts.
+// MPI's start has no time limit.
 TEST_F(RanksTest, NameOneThatHangsBeforeTheStart) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "2", 1);
   for (int stopped : {1, 0}) {
@@ -544,7 +547,7 @@ TEST_F(RanksTest, NameAllThatHang) {
   for (int rank : {1, 2})
     ASSERT_NO_FATAL_FAILURE(signalRank(rank, SIGSTOP));
   EXPECT_EQ(command.finish(), 7) << err();
-  // Who is not waited for yet is mentioned behind the others.
+  // Ranks that are not awaited are mentioned after those blamed.
   EXPECT_THAT(findBlame(), AllOf(testing::IsSubsetOf({"rank 1", "rank 2"}),
                                  Not(testing::IsEmpty())))
       << err();

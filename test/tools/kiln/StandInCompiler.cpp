@@ -7,7 +7,7 @@
 #include <fstream>
 #include <unistd.h>
 
-/// Does what STAND_IN says: dies, hangs, fails with a code, or copies a file to
+/// Does as STAND_IN says: dies, hangs, fails with a code, or copies a file to
 /// the output.
 extern "C" int kilnCompile(const KilnCompileRequest *request) {
   const char *order = std::getenv("STAND_IN");

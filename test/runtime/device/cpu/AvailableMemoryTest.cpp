@@ -32,7 +32,7 @@ TEST_F(AvailableMemory, IsThatOfTheMachineWithoutGroups) {
   EXPECT_EQ(get(), 8000u * 1024);
 }
 
-// A slice around the process's own group may have less left than that.
+// A slice around the process's own group may have less memory left.
 TEST_F(AvailableMemory, IsTheLeastOfAllGroupsAroundTheProcess) {
   write("/proc/self/cgroup", "0::/user.slice/job\n");
   write("/sys/fs/cgroup/user.slice/job/memory.max", "max\n");
@@ -45,7 +45,7 @@ TEST_F(AvailableMemory, IsTheLeastOfAllGroupsAroundTheProcess) {
   EXPECT_EQ(get(), 200000u);
 }
 
-// The data that were read are in memory as long as nobody wants it.
+// Data files that were read stay in memory until it is needed.
 TEST_F(AvailableMemory, CountsFilesThatCanBeDropped) {
   write("/proc/self/cgroup", "0::/\n");
   write("/sys/fs/cgroup/memory.max", "3000000\n");

@@ -25,7 +25,7 @@ void record(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   int32_t *out = b[0];
   for (int64_t i = begin; i < end; ++i) out[i] += 1 + worker;
 }
-// Reads what other workers wrote in the stage before.
+// Reads values that other workers wrote in the stage before.
 void reverse(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   const int32_t *in = b[0]; int32_t *out = b[1];
   for (int64_t i = begin; i < end; ++i) out[i] = in[1023 - i];
@@ -64,7 +64,7 @@ static void feed(Session &session, const char *name,
   ASSERT_TRUE(status.ok()) << status.message();
 }
 
-// Adds the number of its worker, from 1 on, to every item.
+// Adds the index of its worker, from 1 on, to every item.
 static std::vector<int32_t> recordWorkers(uint64_t items) {
   IndexT index = emptyIndex(1 << 16, 3);
   uint32_t kernel = addKernel(index, {{"record", items}});
@@ -76,9 +76,9 @@ static std::vector<int32_t> recordWorkers(uint64_t items) {
   return output<int32_t>(session, "worker", items);
 }
 
-// Few items are shared out at once: each worker has its own. Of many, a worker
-// takes what others have not begun, so that only the total is certain: all run,
-// and none twice.
+// Few items are divided statically: each worker has its own. Of many, workers
+// steal pieces that no worker has begun, so that only the total is certain: all
+// run, and none twice.
 TEST(Executor, SharesItemsOutOverWorkers) {
   EXPECT_EQ(recordWorkers(6), (std::vector<int32_t>{1, 1, 2, 2, 3, 3}));
   std::vector<int32_t> many = recordWorkers(1000);
@@ -104,7 +104,7 @@ TEST(Executor, RedZonesNameTheCommandThatWritesThem) {
               "command 'doubles' has changed bytes 0 to 3 behind the buffer "
               "that ends at offset 4160, 1020 before the one that begins at "
               "offset 5184");
-  // With room for it nothing is found.
+  // With room for it no change is found.
   image(index).red_zones.back() = RedZone(4096 + 68, 1024);
   EXPECT_TRUE(run());
 }
@@ -125,7 +125,7 @@ TEST(Executor, WorkersMeetBetweenStages) {
   }
 }
 
-// The repetition number moves strided places and leaves the others.
+// Strided places move with the repetition; other places stay.
 TEST(Executor, RepetitionsMoveStridedPlaces) {
   IndexT index = emptyIndex(1 << 16);
   uint32_t twice = addKernel(index, {{"twice", 16}});

@@ -45,7 +45,7 @@ IndexT &giveSecondImage(IndexT &index) {
   return index;
 }
 
-/// What a run of the program comes to, with code that cannot be loaded.
+/// Status of a run of the program, with code that cannot be loaded.
 Status run(const IndexT &index) {
   std::vector<std::byte> noCode(100, std::byte{7});
   Expected<Artifact> artifact = loadIndex(index, noCode);
@@ -84,7 +84,7 @@ TEST(Dry, ChecksAndComputesNothing) {
   EXPECT_TRUE(session->initialise(1).ok());
   EXPECT_TRUE(session->run("train").ok());
   EXPECT_TRUE(session->run("train").ok());
-  // Half of the elements are the other's.
+  // Half of the elements are the other member's.
   EXPECT_EQ(session->receivedBytes(0), 2 * 16u);
   EXPECT_EQ(session->receivedBytes(1), 2 * 16u);
   std::vector<float> out(8, 1);
@@ -196,7 +196,7 @@ TEST(Dry, FindsCommandsOnMemoryInFlight) {
                               {Place(0, 0), Place(64, 0)});
                   }),
                   {"command 1 (f): touches [64, 65)"});
-  // Known sizes are kept to, and the buffers that are only read are told apart.
+  // Known sizes are respected, and buffers that are only read are told apart.
   auto launch = [](uint64_t first, uint64_t second) {
     return [=](IndexT &index, ProgramT &program) {
       addLaunch(program, addKernel(index, {{"f", 1}}),
@@ -247,15 +247,15 @@ TEST(Dry, FindsCollectivesInUnequalOrder) {
   EXPECT_TRUE(run(index).ok());
   auto &commands = index.images[1]->programs[0]->phases[0]->commands;
   std::rotate(commands.begin(), commands.begin() + 3, commands.end());
-  // Devices 2 and 3 begin with the group in which they are alone, so they meet
-  // the others after it.
+  // Devices 2 and 3 begin with their own group over `tensor`, so they meet
+  // devices 0 and 1 after it.
   EXPECT_TRUE(run(index).ok());
   index.devices[1]->image = 1;
   index.devices[3]->image = 0;
   // 0 waits for 2, which waits for 3, which waits for 1, which waits for 0.
   expectViolation(
       index, {"device 0", "waits for ever for device 2", "found all_reduce"});
-  // One has it and the other has not.
+  // One device has it and the other has not.
   index = gathering();
   giveSecondImage(index);
   index.images[1]->programs[0]->phases[0]->commands.clear();
