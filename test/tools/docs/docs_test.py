@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The scripts that draw and check the docs read plans as the compiler prints them and notice stale quotes."""
+"""The scripts that make and check the docs read plans as the compiler prints them, keep the order of the pipeline and
+notice stale quotes."""
 
 import sys
 import unittest
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/docs"))
 import check_quotes  # noqa: E402
 import draw_memory  # noqa: E402
 import draw_pipeline  # noqa: E402
+import order_passes  # noqa: E402
+import pipeline  # noqa: E402
 
 PLAN = """
 module {
@@ -56,9 +60,32 @@ class Memory(unittest.TestCase):
 
 class Pipeline(unittest.TestCase):
     def test_every_pass_is_drawn(self):
-        parts, summaries = draw_pipeline.read_parts(), draw_pipeline.read_summaries()
-        drawn = {name for _, passes in parts for name, _ in passes}
-        self.assertEqual(set(summaries) - drawn, set())
+        picture = draw_pipeline.draw()
+        for _, summary in pipeline.read_summaries().values():
+            self.assertIn(escape(summary), picture)
+
+    def test_a_pass_stands_where_it_runs_first(self):
+        parts = [("", [("Split", False), ("CSEPass", False), ("Check", False)]),
+                 ("", [("Fuse", True), ("Check", False)])]
+        summaries = {"Check": ("k-check", ""), "Fuse": ("k-fuse", ""), "Split": ("k-split", "")}
+        self.assertEqual(pipeline.order_flags(parts, summaries), ["k-split", "k-check", "k-fuse"])
+
+    def test_a_pass_without_a_record_is_named(self):
+        with self.assertRaisesRegex(pipeline.PipelineError, "createFuse.*no pass 'Fuse'"):
+            pipeline.order_flags([("", [("Fuse", False)])], {})
+
+
+class OrderPasses(unittest.TestCase):
+    PAGE = "<!-- head -->\n### `-a`\n\n_A_\n\n### `-b`\n\n_B_\n### `-c`\n\n_C_\n"
+
+    def test_the_rest_comes_last_by_name(self):
+        page = order_passes.order_page(self.PAGE, ["c"])
+        self.assertTrue(page.startswith("<!-- head -->\n"))
+        self.assertTrue(page.endswith("### `-c`\n\n_C_\n\n### `-a`\n\n_A_\n\n### `-b`\n\n_B_\n"), page)
+
+    def test_a_missing_section_is_named(self):
+        with self.assertRaisesRegex(pipeline.PipelineError, "no section for d"):
+            order_passes.order_page(self.PAGE, ["c", "d"])
 
 
 class Quotes(unittest.TestCase):
