@@ -13,7 +13,7 @@ from pipeline import PipelineError, order_flags, read_parts, read_summaries
 TITLE = """# Passes
 
 In the order of the [pipeline](architecture.md#the-pipeline). A pass that runs more than once is listed where it runs
-first.
+first. [One small model after every pass](ir.md) shows their effect.
 
 """
 

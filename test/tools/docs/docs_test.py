@@ -14,6 +14,7 @@ import draw_memory  # noqa: E402
 import draw_pipeline  # noqa: E402
 import order_passes  # noqa: E402
 import pipeline  # noqa: E402
+import show_ir  # noqa: E402
 
 PLAN = """
 module {
@@ -86,6 +87,40 @@ class OrderPasses(unittest.TestCase):
     def test_a_missing_section_is_named(self):
         with self.assertRaisesRegex(pipeline.PipelineError, "no section for d"):
             order_passes.order_page(self.PAGE, ["c", "d"])
+
+
+class ShowIr(unittest.TestCase):
+    TEXT = "module {\n  a.first\n  a.second {\n    b.one\n    b.two\n  }\n  a.third\n}\n"
+
+    def test_every_pass_has_a_stage(self):
+        flags = pipeline.order_flags(pipeline.read_parts(), pipeline.read_summaries())
+        show_ir.check_stages(show_ir.STAGES, flags)
+
+    def test_wrong_stages_are_named(self):
+        for stages, message in ((["a"], "the pass b .* no stage"), (["a", "b", "c"], "the stage c is no pass"),
+                                (["b", "a"], "not in the order")):
+            with self.assertRaisesRegex(pipeline.PipelineError, message):
+                show_ir.check_stages(dict.fromkeys(stages), ["kiln-a", "kiln-b"])
+
+    def test_lines_between_excerpts_are_elided(self):
+        lines = show_ir.cut_excerpts(self.TEXT, ((r"second", r""), (r"two", r"\}")), "x")
+        self.assertEqual(lines, ["a.second {", "  ...", "  b.two", "}"])
+        lines = show_ir.cut_excerpts(self.TEXT, ((r"first", r""), (r"second", r"one")), "x")
+        self.assertEqual(lines, ["a.first", "a.second {", "  b.one"])
+
+    def test_a_stale_excerpt_is_named(self):
+        with self.assertRaisesRegex(pipeline.PipelineError, "after x has no line like 'first'"):
+            show_ir.cut_excerpts(self.TEXT, ((r"second", r""), (r"first", r"")), "x")
+
+    def test_wrapped_lines_are_the_same_text(self):
+        line = "  a.long " + "[@x, @y, @z] " * 12 + ": " + "tensor<4xf32>, " * 12 + "{flag}"
+        parts = show_ir.wrap_line(line)
+        self.assertEqual(" ".join(part.strip() for part in parts), line.strip())
+        self.assertLessEqual(max(map(len, parts)), show_ir.COLUMNS)
+        for part in parts:
+            self.assertEqual(part.count("["), part.count("]"), part)
+        self.assertEqual(show_ir.wrap_line("  short"), ["  short"])
+        self.assertEqual(show_ir.wrap_line("x" * 200), ["x" * 200])
 
 
 class Quotes(unittest.TestCase):
