@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The scripts that make and check the docs read plans as the compiler prints them, keep the order of the pipeline and
-notice stale quotes."""
+notice stale quotes. Includes are as the docs say."""
 
+import re
 import sys
 import unittest
 from pathlib import Path
 from xml.sax.saxutils import escape
 
+ROOT = Path(__file__).resolve().parents[3]
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/docs"))
+sys.path.insert(0, str(ROOT / "tools/docs"))
 import check_quotes  # noqa: E402
 import draw_memory  # noqa: E402
 import draw_pipeline  # noqa: E402
@@ -121,6 +123,28 @@ class ShowIr(unittest.TestCase):
             self.assertEqual(part.count("["), part.count("]"), part)
         self.assertEqual(show_ir.wrap_line("  short"), ["  short"])
         self.assertEqual(show_ir.wrap_line("x" * 200), ["x" * 200])
+
+
+def find_includes(*folders):
+    """Headers that the sources of these folders include."""
+    files = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".h", ".cpp"))
+    return {name for path in files for name in re.findall(r'^#include [<"]([^>"]+)', path.read_text(), re.MULTILINE)}
+
+
+class Shared(unittest.TestCase):
+    """docs/architecture.md lists all code that compiler and runtime share."""
+
+    def test_the_compiler_includes_the_files_of_the_table(self):
+        page = (ROOT / "docs/architecture.md").read_text()
+        section = re.search(r"^## Shared by compiler and runtime\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)[1]
+        listed = re.findall(r"^\| `(runtime/\S+)`", section, re.MULTILINE)
+        included = {name for name in find_includes("compiler", "dialects", "models") if name.startswith("runtime/")}
+        self.assertEqual(sorted(included), sorted(name.replace(".fbs", "_generated.h") for name in listed))
+
+    def test_the_runtime_includes_nothing_of_the_compiler(self):
+        found = {name for name in find_includes("runtime")
+                 if name.startswith(("compiler/", "dialects/", "models/", "mlir/", "llvm/"))}
+        self.assertEqual(found, set())
 
 
 class Quotes(unittest.TestCase):
