@@ -1,45 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Draws the pipeline as an SVG from its own sources: the order of passes from Pipeline.cpp, what each part is for from
-Pipeline.h, and what each pass does from Passes.td."""
+"""Draws the pipeline as an SVG from its own sources."""
 
-import re
 import textwrap
-from pathlib import Path
 
+from pipeline import MLIR_PASSES, read_parts, read_summaries
 from svg import Picture
 
-FOLDER = Path(__file__).resolve().parents[2] / "compiler/pipeline"
 WIDTH, LEFT, GAP = 860, 30, 12
 ROW, FOREIGN_ROW, LINE, WRAPPED = 30, 20, 16, 130
 BANDS = ("#eaf1f8", "#eef6ea", "#fbf3e4", "#f6ecf3")
 STROKES = ("#4e79a7", "#59a14f", "#d08b2c", "#a5698f")
 
 
-def read_parts():
-    """(first sentence of what it is for, [(pass, whether only some configs have it)]) of each function that builds a
-    part of the pipeline."""
-    header, source = ((FOLDER / name).read_text() for name in ("Pipeline.h", "Pipeline.cpp"))
-    parts = []
-    for found in re.finditer(r"((?:^///.*\n)+)void (build\w+)\(", header, re.MULTILINE):
-        comment = " ".join(re.sub(r"^/// ?", "", line) for line in found[1].splitlines())
-        body = re.search(rf"^void {found[2]}\(.*?^}}", source, re.MULTILINE | re.DOTALL)[0]
-        passes = [(name, bool(condition)) for condition, name in
-                  re.findall(r"(^  if \([^\n]*\)\n +)?manager\.addPass\(\s*create(\w+)\(", body, re.MULTILINE)]
-        if passes:
-            parts.append((re.split(r"(?<=[.;:]) |\. ", comment)[0].rstrip(".:;"), passes))
-    return parts
-
-
-def read_summaries():
-    """{record: (flag, summary)}"""
-    text = (FOLDER / "Passes.td").read_text()
-    return {name: (flag, summary) for name, flag, summary in
-            re.findall(r'^def (\w+) : Pass<"([\w-]+)".*?let summary = "(.*?)";', text, re.MULTILINE | re.DOTALL)}
-
-
 def describe(name, summaries):
-    """MLIR's own passes have no record here."""
-    return summaries.get(name, ("mlir: " + name.removesuffix("Pass").lower().replace("canonicalizer", "canonicalize"), ""))
+    """(flag, summary); MLIR's own passes have no record here and no summary."""
+    return ("mlir: " + MLIR_PASSES[name], "") if name in MLIR_PASSES else summaries[name]
 
 
 def arrow(picture, y, length):

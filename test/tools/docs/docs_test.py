@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The scripts that draw and check the docs read plans as the compiler prints them and notice stale quotes."""
+"""The scripts that make and check the docs read plans as the compiler prints them, keep the order of the pipeline and
+notice stale quotes. Includes are as the docs say."""
 
+import re
 import sys
 import unittest
 from pathlib import Path
+from xml.sax.saxutils import escape
 
+ROOT = Path(__file__).resolve().parents[3]
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools/docs"))
+sys.path.insert(0, str(ROOT / "tools/docs"))
 import check_quotes  # noqa: E402
 import draw_memory  # noqa: E402
 import draw_pipeline  # noqa: E402
+import order_passes  # noqa: E402
+import pipeline  # noqa: E402
+import show_ir  # noqa: E402
 
 PLAN = """
 module {
@@ -56,9 +63,88 @@ class Memory(unittest.TestCase):
 
 class Pipeline(unittest.TestCase):
     def test_every_pass_is_drawn(self):
-        parts, summaries = draw_pipeline.read_parts(), draw_pipeline.read_summaries()
-        drawn = {name for _, passes in parts for name, _ in passes}
-        self.assertEqual(set(summaries) - drawn, set())
+        picture = draw_pipeline.draw()
+        for _, summary in pipeline.read_summaries().values():
+            self.assertIn(escape(summary), picture)
+
+    def test_a_pass_stands_where_it_runs_first(self):
+        parts = [("", [("Split", False), ("CSEPass", False), ("Check", False)]),
+                 ("", [("Fuse", True), ("Check", False)])]
+        summaries = {"Check": ("k-check", ""), "Fuse": ("k-fuse", ""), "Split": ("k-split", "")}
+        self.assertEqual(pipeline.order_flags(parts, summaries), ["k-split", "k-check", "k-fuse"])
+
+    def test_a_pass_without_a_record_is_named(self):
+        with self.assertRaisesRegex(pipeline.PipelineError, "createFuse.*no pass 'Fuse'"):
+            pipeline.order_flags([("", [("Fuse", False)])], {})
+
+
+class OrderPasses(unittest.TestCase):
+    PAGE = "<!-- head -->\n### `-a`\n\n_A_\n\n### `-b`\n\n_B_\n### `-c`\n\n_C_\n"
+
+    def test_the_rest_comes_last_by_name(self):
+        page = order_passes.order_page(self.PAGE, ["c"])
+        self.assertTrue(page.startswith("<!-- head -->\n"))
+        self.assertTrue(page.endswith("### `-c`\n\n_C_\n\n### `-a`\n\n_A_\n\n### `-b`\n\n_B_\n"), page)
+
+    def test_a_missing_section_is_named(self):
+        with self.assertRaisesRegex(pipeline.PipelineError, "no section for d"):
+            order_passes.order_page(self.PAGE, ["c", "d"])
+
+
+class ShowIr(unittest.TestCase):
+    TEXT = "module {\n  a.first\n  a.second {\n    b.one\n    b.two\n  }\n  a.third\n}\n"
+
+    def test_every_pass_has_a_stage(self):
+        flags = pipeline.order_flags(pipeline.read_parts(), pipeline.read_summaries())
+        show_ir.check_stages(show_ir.STAGES, flags)
+
+    def test_wrong_stages_are_named(self):
+        for stages, message in ((["a"], "the pass b .* no stage"), (["a", "b", "c"], "the stage c is no pass"),
+                                (["b", "a"], "not in the order")):
+            with self.assertRaisesRegex(pipeline.PipelineError, message):
+                show_ir.check_stages(dict.fromkeys(stages), ["kiln-a", "kiln-b"])
+
+    def test_lines_between_excerpts_are_elided(self):
+        lines = show_ir.cut_excerpts(self.TEXT, ((r"second", r""), (r"two", r"\}")), "x")
+        self.assertEqual(lines, ["a.second {", "  ...", "  b.two", "}"])
+        lines = show_ir.cut_excerpts(self.TEXT, ((r"first", r""), (r"second", r"one")), "x")
+        self.assertEqual(lines, ["a.first", "a.second {", "  b.one"])
+
+    def test_a_stale_excerpt_is_named(self):
+        with self.assertRaisesRegex(pipeline.PipelineError, "after x has no line like 'first'"):
+            show_ir.cut_excerpts(self.TEXT, ((r"second", r""), (r"first", r"")), "x")
+
+    def test_wrapped_lines_are_the_same_text(self):
+        line = "  a.long " + "[@x, @y, @z] " * 12 + ": " + "tensor<4xf32>, " * 12 + "{flag}"
+        parts = show_ir.wrap_line(line)
+        self.assertEqual(" ".join(part.strip() for part in parts), line.strip())
+        self.assertLessEqual(max(map(len, parts)), show_ir.COLUMNS)
+        for part in parts:
+            self.assertEqual(part.count("["), part.count("]"), part)
+        self.assertEqual(show_ir.wrap_line("  short"), ["  short"])
+        self.assertEqual(show_ir.wrap_line("x" * 200), ["x" * 200])
+
+
+def find_includes(*folders):
+    """Headers that the sources of these folders include."""
+    files = (path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".h", ".cpp"))
+    return {name for path in files for name in re.findall(r'^#include [<"]([^>"]+)', path.read_text(), re.MULTILINE)}
+
+
+class Shared(unittest.TestCase):
+    """docs/architecture.md lists all code that compiler and runtime share."""
+
+    def test_the_compiler_includes_the_files_of_the_table(self):
+        page = (ROOT / "docs/architecture.md").read_text()
+        section = re.search(r"^## Shared by compiler and runtime\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)[1]
+        listed = re.findall(r"^\| `(runtime/\S+)`", section, re.MULTILINE)
+        included = {name for name in find_includes("compiler", "dialects", "models") if name.startswith("runtime/")}
+        self.assertEqual(sorted(included), sorted(name.replace(".fbs", "_generated.h") for name in listed))
+
+    def test_the_runtime_includes_nothing_of_the_compiler(self):
+        found = {name for name in find_includes("runtime")
+                 if name.startswith(("compiler/", "dialects/", "models/", "mlir/", "llvm/"))}
+        self.assertEqual(found, set())
 
 
 class Quotes(unittest.TestCase):
