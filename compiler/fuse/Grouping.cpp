@@ -26,6 +26,11 @@ bool isExpanding(Operation *op) {
   return getByteSize(op->getResult(0).getType()) > read;
 }
 
+static bool isWithoutReduction(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  return structured && structured.getReduction() == Reduction::none;
+}
+
 // Whether it neither makes nor reads more than scalars.
 static bool isScalar(Operation *op) {
   auto isOne = [](Value value) { return countElements(value) == 1; };

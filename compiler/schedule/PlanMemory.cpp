@@ -22,10 +22,6 @@ struct Lifetime {
   int64_t bytes = 0; // Aligned.
   int64_t first = -1, last = -1;
   int64_t offset = -1;
-
-  bool overlaps(const Lifetime &other) const {
-    return first <= other.last && other.first <= last;
-  }
 };
 
 struct PlanMemoryPass : impl::PlanMemoryBase<PlanMemoryPass> {
@@ -76,28 +72,34 @@ static SmallVector<Lifetime> findLifetimes(exec::ProgramOp program,
 // that live at the same time.
 static int64_t place(SmallVector<Lifetime> &lifetimes,
                      ArrayRef<unsigned> order) {
+  struct Range {
+    int64_t begin, end, first, last;
+  };
   int64_t peak = 0;
-  SmallVector<unsigned> placed;
+  std::vector<Range> placed; // By offset.
+  placed.reserve(order.size());
   for (unsigned index : order) {
     Lifetime &lifetime = lifetimes[index];
-    SmallVector<std::pair<int64_t, int64_t>> busy;
-    for (unsigned other : placed)
-      if (lifetimes[other].overlaps(lifetime))
-        busy.push_back({lifetimes[other].offset,
-                        lifetimes[other].offset + lifetimes[other].bytes});
-    llvm::sort(busy);
     int64_t best = -1, bestGap = std::numeric_limits<int64_t>::max(), end = 0;
-    for (auto [from, to] : busy) {
-      int64_t gap = from - end;
+    for (const Range &other : placed) {
+      if (other.first > lifetime.last || lifetime.first > other.last)
+        continue;
+      int64_t gap = other.begin - end;
       if (gap >= lifetime.bytes && gap < bestGap) {
         best = end;
         bestGap = gap;
       }
-      end = std::max(end, to);
+      end = std::max(end, other.end);
     }
     lifetime.offset = best >= 0 ? best : end;
-    peak = std::max(peak, lifetime.offset + lifetime.bytes);
-    placed.push_back(index);
+    Range range{lifetime.offset, lifetime.offset + lifetime.bytes,
+                lifetime.first, lifetime.last};
+    peak = std::max(peak, range.end);
+    placed.insert(llvm::upper_bound(placed, range.begin,
+                                    [](int64_t begin, const Range &other) {
+                                      return begin < other.begin;
+                                    }),
+                  range);
   }
   return peak;
 }
