@@ -2,6 +2,7 @@
 #include "compiler/artifact/WriteArtifact.h"
 #include "compiler/config/Schema.h"
 #include "dialects/exec/Exec.h"
+#include "dialects/kiln/Origin.h"
 #include "dialects/kiln/Sharding.h"
 #include "models/Models.h"
 #include "runtime/artifact/Artifact_generated.h"
@@ -34,6 +35,7 @@ private:
   void addPrograms();
   void addMemory();
   StringRef nameMemory(exec::BufferOp buffer);
+  void addPeak(int64_t alignment);
   std::unique_ptr<artifact::SplitT> makeSplit(ArrayRef<unsigned> axes);
   std::vector<uint32_t> getAxes(ArrayAttr names) {
     Axes axes = *mesh.findAxes(names);
@@ -262,6 +264,7 @@ ImageWriter::makeCommand(Operation *operation) {
         slice.piece = std::make_unique<artifact::Piece>(getPiece(op, 0));
         command->action.Set(std::move(slice));
         command->label = "slice";
+        command->bytes = 2 * getBuffer(op.getBuffers()[1]).getBytes();
       });
   return command;
 }
@@ -336,8 +339,30 @@ StringRef ImageWriter::nameMemory(exec::BufferOp buffer) {
   }
 }
 
+void ImageWriter::addPeak(int64_t alignment) {
+  auto addText = [](std::string &to, Attribute text) {
+    if (auto string = dyn_cast_or_null<StringAttr>(text))
+      to = string.str();
+  };
+  for (Attribute name : module->getAttrOfType<ArrayAttr>("exec.peak")) {
+    exec::BufferOp buffer = getBuffer(name);
+    Location origin = buffer.getLoc();
+    auto live = std::make_unique<artifact::LiveBufferT>();
+    addText(live->op, getOrigin(origin, kOpAttribute));
+    live->name = getModelName(origin);
+    addText(live->name, getOrigin(origin, kGradientOfAttribute));
+    addText(live->pass, getOrigin(origin, kPassAttribute));
+    live->kind = exec::stringifyBufferKind(buffer.getKind()).str();
+    if (auto layer = dyn_cast_or_null<IntegerAttr>(getLayer(origin)))
+      live->layer = layer.getInt();
+    live->bytes = llvm::alignTo(buffer.getBytes(), alignment);
+    image->peak.push_back(std::move(live));
+  }
+}
+
 // Always-live buffers are listed by name; all others share the rest of the
-// arena. Of these, gathered parameters are listed with their bytes at the peak.
+// arena. Of these, gathered parameters and weight gradients are listed with
+// their bytes at the peak.
 void ImageWriter::addMemory() {
   image->arena_bytes = getInteger("exec.arena_bytes");
   image->live_bytes = getInteger("exec.live_bytes");
@@ -348,7 +373,14 @@ void ImageWriter::addMemory() {
   if (auto zones = module->getAttrOfType<DenseI64ArrayAttr>("exec.red_zones"))
     for (int64_t i = 0; i < zones.size(); i += 2)
       image->red_zones.push_back(artifact::RedZone(zones[i], zones[i + 1]));
-  uint64_t gathered = getOptional("exec.gathered_bytes");
+  addPeak(backends.get(exec::MemorySpace::device).getBufferAlignment());
+  auto addAtPeak = [&](exec::BufferKind kind) {
+    uint64_t bytes = 0;
+    for (auto &live : image->peak)
+      if (live->kind == exec::stringifyBufferKind(kind))
+        bytes += live->bytes;
+    return bytes;
+  };
   auto addKinds = [&](bool isHost, uint64_t shared, StringRef suffix,
                       StringRef sharedName) {
     int64_t alignment =
@@ -362,9 +394,14 @@ void ImageWriter::addMemory() {
         kinds[nameMemory(buffer)] += bytes;
         shared -= bytes;
       }
-    if (gathered && !isHost)
-      kinds["gathered parameters"] = gathered;
-    kinds[sharedName] = shared - (isHost ? 0 : gathered);
+    for (auto [kind, name] :
+         {std::pair(exec::BufferKind::gathered, "gathered parameters"),
+          std::pair(exec::BufferKind::gradient, "weight gradients")})
+      if (uint64_t bytes = isHost ? 0 : addAtPeak(kind)) {
+        kinds[name] = bytes;
+        shared -= bytes;
+      }
+    kinds[sharedName] = shared;
     for (auto [name, bytes] : kinds) {
       auto kind = std::make_unique<artifact::MemoryKindT>();
       kind->name = (name + suffix).str();
@@ -372,7 +409,7 @@ void ImageWriter::addMemory() {
       image->memory.push_back(std::move(kind));
     }
   };
-  addKinds(false, image->arena_bytes, "", "activations, gradients and scratch");
+  addKinds(false, image->arena_bytes, "", "activations and scratch");
   if (image->host_bytes)
     addKinds(true, image->host_bytes, " (host)", "transfers");
 }

@@ -8,7 +8,7 @@
 #include "compiler/differentiate/SampleSums.h"
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
-#include "dialects/kiln/Layer.h"
+#include "dialects/kiln/Origin.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -134,18 +134,37 @@ static Attribute findReadingLayer(Value parameter) {
 static void locateLayers(func::FuncOp function) {
   for (Operation &op : function.front())
     if (Attribute layer = op.getAttr(kLayerAttribute))
-      op.setLoc(withLayer(op.getLoc(), layer));
+      op.setLoc(withOrigin(op.getLoc(), kLayerAttribute, layer));
   for (BlockArgument argument : function.getArguments()) {
     auto name = function.getArgAttrOfType<FlatSymbolRefAttr>(
         argument.getArgNumber(), kVariableAttribute);
     Attribute layer = name ? findReadingLayer(argument) : nullptr;
     if (!layer)
       continue;
-    argument.setLoc(withLayer(argument.getLoc(), layer));
+    argument.setLoc(withOrigin(argument.getLoc(), kLayerAttribute, layer));
     if (auto variable =
             SymbolTable::lookupNearestSymbolFrom<VariableOp>(function, name))
-      variable->setLoc(withLayer(variable.getLoc(), layer));
+      variable->setLoc(withOrigin(variable.getLoc(), kLayerAttribute, layer));
   }
+}
+
+// Marks all ops that are not part of the forward pass.
+static void locateBackward(func::FuncOp function, ArrayRef<Operation *> ops) {
+  llvm::SmallPtrSet<Operation *, 32> forward(ops.begin(), ops.end());
+  auto backward = StringAttr::get(function.getContext(), kBackwardPass);
+  for (Operation &op : function.front())
+    if (!forward.contains(&op) && !getOrigin(op.getLoc(), kPassAttribute))
+      op.setLoc(withOrigin(op.getLoc(), kPassAttribute, backward));
+}
+
+// Marks the op that computes the gradient of a parameter.
+static void locateGradient(func::FuncOp function, BlockArgument parameter,
+                           Value gradient) {
+  auto name = function.getArgAttrOfType<FlatSymbolRefAttr>(
+      parameter.getArgNumber(), kVariableAttribute);
+  Operation *op = gradient.getDefiningOp();
+  if (name && op)
+    op->setLoc(withOrigin(op->getLoc(), kGradientOfAttribute, name.getAttr()));
 }
 
 LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
@@ -192,11 +211,13 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
   }
   if (failed(recomputation.run()))
     return failure();
+  locateBackward(function, ops);
   SmallVector<Type> types(function.getResultTypes());
   for (BlockArgument argument : wanted) {
     Value grad = gradients.get(argument);
     if (!grad)
       grad = Composer(builder, argument.getLoc()).zeros(tensorType(argument));
+    locateGradient(function, argument, grad);
     terminator->insertOperands(terminator->getNumOperands(), grad);
     types.push_back(argument.getType());
   }

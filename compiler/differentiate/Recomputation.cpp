@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/differentiate/Recomputation.h"
 #include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Origin.h"
 
 #include "mlir/IR/IRMapping.h"
 
@@ -79,6 +80,9 @@ FailureOr<Value> Recomputation::makeAgain(Value value, const Reader &reader) {
     mapping.map(operand, *given);
   }
   Operation *clone = OpBuilder(reader.op).clone(*maker, mapping);
+  clone->setLoc(
+      withOrigin(clone->getLoc(), kPassAttribute,
+                 StringAttr::get(clone->getContext(), kRecomputedPass)));
   for (auto [result, again] :
        llvm::zip_equal(maker->getResults(), clone->getResults()))
     clones[result] = again;

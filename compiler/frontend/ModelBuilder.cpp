@@ -24,6 +24,11 @@ ModelBuilder::ModelBuilder(ModuleOp module, Type precision, Purpose purpose,
   builder.setInsertionPointToEnd(function.addEntryBlock());
 }
 
+ModelBuilder::NameScope::NameScope(ModelBuilder &model, StringRef name)
+    : model(model), outer(model.c.loc) {
+  model.c.loc = NameLoc::get(model.builder.getStringAttr(name), outer);
+}
+
 void ModelBuilder::Marks::notifyOperationInserted(Operation *op,
                                                   OpBuilder::InsertPoint) {
   if (!layer)
@@ -121,6 +126,7 @@ Value ModelBuilder::linear(Value x, Value weight, Value bias,
 Value ModelBuilder::linear(StringRef name, Value x, int64_t out, Start weight,
                            std::optional<Start> bias, LinearLayout layout,
                            Parallel parallel) {
+  NameScope scope(*this, name);
   int64_t in = tensorType(x).getShape().back();
   SmallVector<int64_t> shape = {in, out};
   Split split = parallel.weight(1, 0);
@@ -137,6 +143,7 @@ Value ModelBuilder::linear(StringRef name, Value x, int64_t out, Start weight,
 
 Value ModelBuilder::layerNorm(StringRef name, Value x, bool hasShift,
                               double epsilon) {
+  NameScope scope(*this, name);
   RankedTensorType type = tensorType(x);
   int64_t width = type.getShape().back();
   Value scale = parameter((name + ".weight").str(), {width}, {InitKind::ones});
@@ -158,6 +165,7 @@ void ModelBuilder::follow(StringRef variable, Value total, double momentum) {
 
 Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
                               double momentum, Split split) {
+  NameScope scope(*this, name);
   constexpr double kEpsilon = 1e-5;
   RankedTensorType type = tensorType(x);
   int64_t channels = type.getShape().back();
@@ -197,6 +205,7 @@ Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
 
 Value ModelBuilder::embedding(StringRef name, Value ids, int64_t rows,
                               int64_t width, Start start, Split split) {
+  NameScope scope(*this, name);
   Value table = parameter(name, {rows, width}, start, split);
   SmallVector<int64_t> shape(tensorType(ids).getShape());
   shape.push_back(width);
@@ -207,6 +216,7 @@ Value ModelBuilder::embedding(StringRef name, Value ids, int64_t rows,
 
 Value ModelBuilder::addPositions(StringRef name, Value x, int64_t rows,
                                  Start start) {
+  NameScope scope(*this, name);
   ArrayRef<int64_t> shape = tensorType(x).getShape();
   Value table = parameter(name, {rows, shape[2]}, start);
   if (rows != shape[1])
@@ -225,6 +235,7 @@ Value ModelBuilder::gelu(Value x) {
 Value ModelBuilder::relu(Value x) { return ReluOp::create(builder, c.loc, x); }
 
 Value ModelBuilder::dropout(StringRef name, Value x, double rate) {
+  NameScope scope(*this, name);
   if (!isTraining() || rate == 0)
     return x;
   auto stream = static_cast<int32_t>(llvm::xxh3_64bits(name));
@@ -237,6 +248,7 @@ Value ModelBuilder::dropout(StringRef name, Value x, double rate) {
 Value ModelBuilder::attention(StringRef name, Value packed, int64_t heads,
                               bool isCausal, Value lengths,
                               double dropoutRate) {
+  NameScope scope(*this, name);
   ArrayRef<int64_t> shape = tensorType(packed).getShape();
   int64_t batch = shape[0], sequence = shape[1], hidden = shape[2] / 3,
           width = hidden / heads;
@@ -277,6 +289,7 @@ Value ModelBuilder::attendInParts(StringRef name, Value split, bool isCausal,
 Value ModelBuilder::convolution(StringRef name, Value x, int64_t out,
                                 int64_t window, int64_t stride, Start start,
                                 Parallel parallel) {
+  NameScope scope(*this, name);
   int64_t in = tensorType(x).getShape().back(), padding = window / 2;
   Value filter = parameter((name + ".weight").str(), {out, in, window, window},
                            start, parallel.weight(0, 1));

@@ -78,6 +78,18 @@ public:
   };
   LayerScope layer(int64_t number) { return {*this, number}; }
 
+  /// Ops built during its lifetime have this name in their locations.
+  class NameScope {
+  public:
+    NameScope(ModelBuilder &model, llvm::StringRef name);
+    ~NameScope() { model.c.loc = outer; }
+    NameScope(const NameScope &) = delete;
+
+  private:
+    ModelBuilder &model;
+    mlir::Location outer;
+  };
+
   /// One batch of samples of the given shape.
   mlir::Value input(llvm::StringRef name, llvm::ArrayRef<int64_t> sampleShape);
   mlir::Value integers(llvm::StringRef name,

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// What devices do together runs beside the commands that follow; whoever needs
-// it waits.
+// Collectives run beside the commands that follow, up to the first command that
+// needs their results or overwrites their operands.
 #include "compiler/lower/PhaseLowering.h"
 #include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Origin.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -109,7 +110,10 @@ Place PhaseLowering::placeCollected(Operation *op, unsigned index) {
   }
   bool isVariable =
       isa_and_nonnull<ReadOp>(root(op->getOperand(index)).getDefiningOp());
-  return addPlace(getByteSize(result.getType()), /*isOnHost=*/false,
+  Location origin = withOrigin(
+      findOrigin(op->getOperand(index)), kOpAttribute,
+      StringAttr::get(op->getContext(), op->getName().stripDialect()));
+  return addPlace(origin, getByteSize(result.getType()), /*isOnHost=*/false,
                   isa<AllGatherOp>(op) && isVariable
                       ? exec::BufferKind::gathered
                       : exec::BufferKind::activation);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/lower/PhaseLowering.h"
 #include "dialects/kiln/Composer.h"
+#include "dialects/kiln/Origin.h"
 
 #include <numeric>
 
@@ -9,7 +10,7 @@ using namespace mlir;
 namespace kiln {
 
 // Whether the result lies where the first operand does.
-static bool isAlias(Operation *op) { return isa<ReshapeOp, DeferOp>(op); }
+static bool isAlias(Operation *op) { return isMovement(op, Movement::view); }
 
 // The value whose buffer an alias shares.
 Value PhaseLowering::root(Value value) {
@@ -35,12 +36,34 @@ Operation *PhaseLowering::lastUse(Value value) {
   return lastUses.lookup(root(value));
 }
 
-Place PhaseLowering::addPlace(int64_t bytes, bool isOnHost,
+Location PhaseLowering::findOrigin(Value value) {
+  value = root(value);
+  Operation *op = value.getDefiningOp();
+  if (!op)
+    return value.getLoc();
+  Location loc = op->getLoc();
+  if (auto kernel = dyn_cast<KernelOp>(op)) {
+    Operation *yield = kernel.getBody().front().getTerminator();
+    unsigned index = cast<OpResult>(value).getResultNumber();
+    op = yield->getOperand(index).getDefiningOp();
+    loc = op->getLoc();
+  } else if (auto read = dyn_cast<ReadOp>(op)) {
+    loc = NameLoc::get(read.getVariableAttr().getAttr(), loc);
+  }
+  return withOrigin(
+      loc, kOpAttribute,
+      StringAttr::get(module.getContext(), op->getName().stripDialect()));
+}
+
+Place PhaseLowering::addPlace(Location origin, int64_t bytes, bool isOnHost,
                               exec::BufferKind kind) {
+  if (kind == exec::BufferKind::activation &&
+      getOrigin(origin, kGradientOfAttribute))
+    kind = exec::BufferKind::gradient;
   std::string name =
       (program + "." + phase.getName() + "." + Twine(counter++)).str();
   auto buffer =
-      exec::BufferOp::create(buffers, phase.getLoc(), name, bytes, kind,
+      exec::BufferOp::create(buffers, origin, name, bytes, kind,
                              /*always_live=*/false, isOnHost, nullptr);
   symbols.insert(buffer);
   return {buffer};
@@ -110,7 +133,7 @@ Place PhaseLowering::placeResult(KernelOp kernel, unsigned index,
     taken.set(input);
     return place;
   }
-  return addPlace(getByteSize(result.getType()), isOnHost);
+  return addPlace(findOrigin(result), getByteSize(result.getType()), isOnHost);
 }
 
 // Buffers are aligned; offsets and strides may be multiples of less.
@@ -226,7 +249,8 @@ void PhaseLowering::lowerAssign(AssignOp assign) {
     return;
   int64_t bytes = getByteSize(assign.getValue().getType());
   if (source.buffer.getAlwaysLive()) {
-    Place saved = addPlace(bytes, source.buffer.getHost());
+    Place saved =
+        addPlace(findOrigin(assign.getValue()), bytes, source.buffer.getHost());
     copy(source, saved, bytes);
     source = saved;
   }
@@ -235,7 +259,8 @@ void PhaseLowering::lowerAssign(AssignOp assign) {
 
 void PhaseLowering::lowerTransfer(TransferOp transfer) {
   int64_t bytes = getByteSize(transfer.getType());
-  Place target = addPlace(bytes, transfer.getMemory() == Memory::host);
+  Place target = addPlace(findOrigin(transfer.getOperand()), bytes,
+                          transfer.getMemory() == Memory::host);
   copy(places.lookup(root(transfer.getOperand())), target, bytes);
   places[transfer.getResult()] = target;
 }

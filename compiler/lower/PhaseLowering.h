@@ -78,8 +78,10 @@ private:
   std::optional<Place>
   placeInVariable(KernelOp kernel, unsigned index,
                   llvm::ArrayRef<llvm::SmallVector<unsigned>> overwritable);
-  /// Of its own for a value that lives within the phase.
-  Place addPlace(int64_t bytes, bool isOnHost = false,
+  /// The location of the op that computes a value, with its name.
+  mlir::Location findOrigin(mlir::Value value);
+  /// A buffer of its own for a value that lives within the phase.
+  Place addPlace(mlir::Location origin, int64_t bytes, bool isOnHost = false,
                  exec::BufferKind kind = exec::BufferKind::activation);
   Place variablePlace(llvm::StringRef name) {
     return {symbols.lookup<exec::BufferOp>(("variable." + name).str())};

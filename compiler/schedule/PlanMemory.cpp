@@ -105,32 +105,32 @@ static int64_t place(SmallVector<Lifetime> &lifetimes,
 }
 
 namespace {
-/// The command at which most lives.
+/// The command at which most bytes are live.
 struct Peak {
   int64_t bytes = 0;
-  int64_t gathered = 0; // Of these, variables that were gathered for their use.
+  SmallVector<exec::BufferOp> live; // Of those that are not always live.
 };
 } // namespace
 
 static Peak findPeak(ArrayRef<Lifetime> lifetimes, int64_t commands) {
-  SmallVector<Peak> change(commands + 1);
+  SmallVector<int64_t> change(commands + 1);
   for (const Lifetime &lifetime : lifetimes) {
-    exec::BufferOp buffer = lifetime.buffer;
-    bool isGathered = buffer.getKind() == exec::BufferKind::gathered;
-    for (auto [at, bytes] : {std::pair(lifetime.first, lifetime.bytes),
-                             std::pair(lifetime.last + 1, -lifetime.bytes)}) {
-      change[at].bytes += bytes;
-      change[at].gathered += isGathered ? bytes : 0;
+    change[lifetime.first] += lifetime.bytes;
+    change[lifetime.last + 1] -= lifetime.bytes;
+  }
+  Peak peak;
+  int64_t bytes = 0, at = 0;
+  for (auto [command, delta] : llvm::enumerate(change)) {
+    bytes += delta;
+    if (bytes > peak.bytes) {
+      peak.bytes = bytes;
+      at = command;
     }
   }
-  Peak live, greatest;
-  for (const Peak &delta : change) {
-    live.bytes += delta.bytes;
-    live.gathered += delta.gathered;
-    if (live.bytes > greatest.bytes)
-      greatest = live;
-  }
-  return greatest;
+  for (const Lifetime &lifetime : lifetimes)
+    if (lifetime.first <= at && at <= lifetime.last)
+      peak.live.push_back(lifetime.buffer);
+  return peak;
 }
 
 static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
@@ -167,10 +167,10 @@ static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
 }
 
 namespace {
-/// What one memory comes to.
+/// The plan of one memory space.
 struct MemoryPlan {
   int64_t bytes = 0;
-  Peak peak; // Of programs, with what is always live.
+  Peak peak; // Of all programs, with buffers that are always live.
 };
 } // namespace
 
@@ -184,7 +184,7 @@ static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t alignment,
       buffer.setOffset(base);
       base += llvm::alignTo(buffer.getBytes(), alignment);
     }
-  MemoryPlan plan{base - begin, {base - begin, 0}};
+  MemoryPlan plan{base - begin, {base - begin, {}}};
   for (auto program : module.getOps<exec::ProgramOp>()) {
     int64_t commands = 0;
     SmallVector<Lifetime> lifetimes =
@@ -204,8 +204,7 @@ static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t alignment,
 // Every buffer for itself, with a red zone before and behind it, which begins
 // at its last byte: padding belongs to nobody.
 static MemoryPlan planRedZones(ModuleOp module, bool isHost, int64_t alignment,
-                               int64_t begin,
-                               SmallVectorImpl<int64_t> &zones) {
+                               int64_t begin, SmallVectorImpl<int64_t> &zones) {
   constexpr int64_t kZone = 1024;
   int64_t end = begin, next = begin;
   auto addZone = [&] {
@@ -221,7 +220,7 @@ static MemoryPlan planRedZones(ModuleOp module, bool isHost, int64_t alignment,
     end = next + buffer.getBytes();
     addZone();
   }
-  return {next - begin, {next - begin, 0}};
+  return {next - begin, {next - begin, {}}};
 }
 
 void PlanMemoryPass::runOnOperation() {
@@ -246,8 +245,10 @@ void PlanMemoryPass::runOnOperation() {
       llvm::alignTo(device.bytes, getAlignment(exec::MemorySpace::host));
   set("exec.arena_bytes", device.bytes);
   set("exec.live_bytes", device.peak.bytes);
-  if (device.peak.gathered)
-    set("exec.gathered_bytes", device.peak.gathered);
+  SmallVector<Attribute> peak;
+  for (exec::BufferOp buffer : device.peak.live)
+    peak.push_back(FlatSymbolRefAttr::get(buffer));
+  module->setAttr("exec.peak", ArrayAttr::get(&getContext(), peak));
   MemoryPlan host = plan(exec::MemorySpace::host, device.bytes);
   if (host.bytes)
     set("exec.host_bytes", host.bytes);

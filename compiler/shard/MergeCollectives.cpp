@@ -10,7 +10,7 @@
 #include "compiler/pipeline/Passes.h"
 #include "compiler/shard/Collectives.h"
 #include "dialects/kiln/Composer.h"
-#include "dialects/kiln/Layer.h"
+#include "dialects/kiln/Origin.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 

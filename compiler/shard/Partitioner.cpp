@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/shard/Partitioner.h"
-#include "dialects/kiln/Layer.h"
+#include "dialects/kiln/Origin.h"
 
 #include "mlir/IR/IRMapping.h"
 #include "llvm/Support/SaveAndRestore.h"

@@ -36,6 +36,10 @@ inline constexpr llvm::StringLiteral kRunningAttribute = "kiln.running";
 // layer's attention. Recomputation reads both; differentiation removes them.
 inline constexpr llvm::StringLiteral kLayerAttribute = "kiln.layer";
 inline constexpr llvm::StringLiteral kAttentionAttribute = "kiln.attention";
+// In locations, see Origin.h.
+inline constexpr llvm::StringLiteral kPassAttribute = "kiln.pass";
+inline constexpr llvm::StringLiteral kGradientOfAttribute = "kiln.gradient_of";
+inline constexpr llvm::StringLiteral kOpAttribute = "kiln.op";
 // On a function that evaluates a model: the names of its results.
 inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 

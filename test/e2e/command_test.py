@@ -62,6 +62,37 @@ class Command(KilnTest):
         self.assertIn("\nrequest   micro_batch auto, mesh auto, zero 1, ", out)
         self.assertRegex(out, r"\nplan      micro-batch \d+, accumulation 1, zero 1, offload none, recompute none\n")
 
+    def test_inspect_names_the_values_at_the_peak(self):
+        self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "training.global_batch=64")
+        image = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])["images"][0]
+        rows = {row["name"]: row["bytes"] for row in image["memory"]}
+        state = image["arena_bytes"] - sum(rows.get(name, 0) for name in (
+            "gathered parameters", "weight gradients", "activations and scratch"))
+        peak = image["peak"]
+        self.assertEqual(sum(live["bytes"] for live in peak), image["live_bytes"] - state)
+        self.assertEqual(rows.get("weight gradients", 0),
+                         sum(live["bytes"] for live in peak if live["kind"] == "gradient"))
+        # With a large batch the greatest of them are kept for the backward pass, alike in each layer.
+        kept = {layer: sorted(live["name"] for live in peak
+                              if live.get("layer") == layer and "pass" not in live and "name" in live)
+                for layer in (0, 1)}
+        self.assertIn("h.0.mlp.c_fc", kept[0])
+        self.assertEqual([name.replace("h.0.", "h.1.") for name in kept[0]], kept[1])
+        out, _ = self.kiln("inspect", "m.kiln")
+        self.assertRegex(out, r"2 x activation, .* of h\.\*\.mlp\.c_fc, layer 0-1")
+
+    def test_inspect_tells_weight_gradients_from_activations(self):
+        # Clipping needs the norm of all gradients, so all of them are live before the first update.
+        self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "training.global_batch=1", "training.clip_norm=1",
+                  "model.sequence=8")
+        image = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])["images"][0]
+        rows = {row["name"]: row["bytes"] for row in image["memory"]}
+        self.assertGreaterEqual(rows["weight gradients"], rows["parameters"] / 2)
+        gradients = {live["name"]: live["layer"] for live in image["peak"]
+                     if live["kind"] == "gradient" and "layer" in live}
+        self.assertEqual(gradients["h.0.mlp.c_fc.weight"], 0)
+        self.assertEqual(gradients["h.1.mlp.c_fc.weight"], 1)
+
     def test_compile_inspect_run(self):
         out, _ = self.kiln("compile", "tiny.yaml", "-o", "m.kiln")
         self.assertRegex(out, r"Compile hash is: kiln_[0-9a-f]{64}\n")

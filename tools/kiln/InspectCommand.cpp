@@ -5,6 +5,7 @@
 #include "runtime/Mesh.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/Commands.h"
+#include "tools/kiln/PeakMemory.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -193,6 +194,7 @@ Json describeImage(const artifact::Index &index, const artifact::Image &image) {
   for (const artifact::MemoryKind *kind : *image.memory())
     json["memory"].push_back(
         {{"name", kind->name()->str()}, {"bytes", kind->bytes()}});
+  json["peak"] = describePeak(image);
   json["programs"] = describePrograms(index, image);
   json["variables"] = describeVariables(index, image);
   return json;
@@ -374,6 +376,7 @@ int runInspectCommand(const std::string &path, bool isJson,
              "batch\n",
              i + 1, images.size());
     printMemory(*images.Get(i));
+    printPeak(*images.Get(i));
     printPrograms(artifact->index(), *images.Get(i));
   }
   printVariables(artifact->image());

@@ -57,8 +57,8 @@
 // ZERO3-NOT: all_gather
 // ZERO3: kiln.assign @up, %{{.*}} : tensor<15xf64>
 
-// Buffers of gathered parameters are marked as such, and their bytes at the peak are stated.
-// GATHERED: exec.gathered_bytes =
+// Buffers of gathered parameters are marked as such, and the peak names its live buffers.
+// GATHERED: exec.peak = [@
 // GATHERED: exec.buffer @train.step.{{[0-9]+}} gathered bytes 480
 
 kiln.variable @up : tensor<6x10xf64> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<[]>, #kiln.cut<["tensor"]>]>}
