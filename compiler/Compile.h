@@ -28,16 +28,16 @@ struct CompileOptions {
   /// devices.kind names.
   std::string deviceBackend;
   ChangeStep changeStep;
-  /// Called with the name of each stage when it begins, or null.
-  void (*enterStage)(const char *name) = nullptr;
+  /// Called with the name of each activity when it begins, or null.
+  void (*showActivity)(const char *name) = nullptr;
 
-  void enter(const char *stage) const {
-    if (enterStage)
-      enterStage(stage);
+  void enter(const char *activity) const {
+    if (showActivity)
+      showActivity(activity);
   }
 };
 
-/// A context with every dialect that a module may contain in any stage.
+/// A context with every dialect that a module may contain after any pass.
 struct CompileContext {
   CompileContext();
   mlir::MLIRContext mlir;

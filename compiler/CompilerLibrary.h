@@ -30,8 +30,8 @@ struct KilnCompileRequest {
   const char *cacheFolder;
   /// Not zero: generate the unoptimised program that tests compare with.
   int32_t isReference;
-  /// Called with the name of each stage when it begins, or null.
-  void (*enterStage)(const char *name);
+  /// Called with the name of each activity when it begins, or null.
+  void (*showActivity)(const char *name);
 };
 
 /// Compiles; prints errors to stderr and nothing to stdout. Returns the exit

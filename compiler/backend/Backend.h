@@ -30,6 +30,10 @@ struct KernelPlan {
   int64_t scratchBytes = 0; ///< Of one launch, for all workers together.
 };
 
+/// Record stages, or all of a plan, in the kernel.
+void setStages(exec::KernelOp kernel, llvm::ArrayRef<KernelStage> stages);
+void setPlan(exec::KernelOp kernel, const KernelPlan &plan);
+
 /// How much the fusion pass may put into one kernel.
 struct FusionLimits {
   /// Ops of a kernel; 1 for no fusion at all. Bounds registers and compile

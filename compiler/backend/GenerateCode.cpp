@@ -55,19 +55,8 @@ struct GenerateCodePass : impl::GenerateCodeBase<GenerateCodePass> {
       stagesOf[exec::KernelOp(kernels[number]).getSymName()] =
           &made.stages[number];
     getOperation().walk([&](exec::KernelOp kernel) {
-      const std::vector<KernelStage> *stages =
-          stagesOf.lookup(kernel.getSymName());
-      if (!stages)
-        return;
-      SmallVector<StringRef> symbols;
-      SmallVector<int64_t> items;
-      for (const KernelStage &stage : *stages) {
-        symbols.push_back(stage.symbol);
-        items.push_back(stage.items);
-      }
-      kernel.setStagesAttr(
-          Builder(kernel.getContext()).getStrArrayAttr(symbols));
-      kernel.setItems(items);
+      if (const auto *stages = stagesOf.lookup(kernel.getSymName()))
+        setStages(kernel, *stages);
     });
   }
 

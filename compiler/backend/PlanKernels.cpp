@@ -11,18 +11,21 @@ namespace kiln {
 #define GEN_PASS_DEF_PLANKERNELS
 #include "compiler/pipeline/Passes.h.inc"
 
-static void record(exec::KernelOp kernel, const KernelPlan &plan) {
-  Builder builder(kernel.getContext());
+void setStages(exec::KernelOp kernel, ArrayRef<KernelStage> stages) {
   SmallVector<StringRef> symbols;
   SmallVector<int64_t> items;
-  for (const KernelStage &stage : plan.stages) {
+  for (const KernelStage &stage : stages) {
     symbols.push_back(stage.symbol);
     items.push_back(stage.items);
   }
+  kernel.setStagesAttr(Builder(kernel.getContext()).getStrArrayAttr(symbols));
+  kernel.setItems(items);
+}
+
+void setPlan(exec::KernelOp kernel, const KernelPlan &plan) {
+  setStages(kernel, plan.stages);
   kernel.setFamily(plan.family);
   kernel.setTuningAttr(toAttribute(kernel.getContext(), plan.tuning));
-  kernel.setStagesAttr(builder.getStrArrayAttr(symbols));
-  kernel.setItems(items);
   kernel.setScratchBytes(plan.scratchBytes);
 }
 
@@ -62,7 +65,7 @@ struct PlanKernelsPass : impl::PlanKernelsBase<PlanKernelsPass> {
           asked.get(kernel.getSpace()).plan(kernel, /*tuning=*/{});
       if (failed(plan))
         return signalPassFailure();
-      record(kernel, *plan);
+      setPlan(kernel, *plan);
     }
     SymbolTable symbols(module);
     unsigned number = 0;

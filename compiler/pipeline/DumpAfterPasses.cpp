@@ -21,8 +21,9 @@ public:
     if (!module || !isShown(module))
       return;
     StringRef argument = pass->getArgument();
-    if (argument == "kiln-verify-contract")
-      return; // Changes nothing.
+    // A contract changes nothing; a pass without a name runs those of images.
+    if (argument == "kiln-verify-contract" || argument.empty())
+      return;
     if (argument.consume_front("kiln-"))
       file = makeName(argument);
     if (file.empty())
@@ -30,11 +31,12 @@ public:
     std::error_code error;
     llvm::raw_fd_ostream stream(file, error);
     if (!error)
-      module.print(stream);
+      module.print(stream, OpPrintingFlags().useLocalScope());
   }
 
 private:
-  // Images may be at work on several threads; only the first writes.
+  // Threads may be at work on several images: only the first image is written,
+  // and its text depends on nothing outside of it.
   static bool isShown(ModuleOp module) {
     auto parent = module->getParentOfType<ModuleOp>();
     return !parent || module == *parent.getOps<ModuleOp>().begin();

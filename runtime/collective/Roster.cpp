@@ -96,15 +96,15 @@ Status Roster::join() {
     return refuse(std::string(path) + " has no place for rank " + number);
   joined.emplace(std::move(roster));
   joined->entry(ownRank).process = ::getpid();
-  report(Stage::started);
+  report(State::started);
   // mpirun may have been ended before it knew of this rank.
   endIfOver();
   return Status();
 }
 
-void Roster::report(Stage stage) {
+void Roster::report(State state) {
   if (joined)
-    joined->entry(ownRank).stage = stage;
+    joined->entry(ownRank).state = state;
 }
 
 void Roster::endIfOver() {
@@ -118,13 +118,13 @@ void Roster::beginTraining() {
   Phase phase = Phase::starting;
   joined->page_->phase.compare_exchange_strong(phase, Phase::training);
   endIfOver();
-  report(Stage::training);
+  report(State::training);
 }
 
 void Roster::leave(int exitCode) {
   if (joined)
     joined->entry(ownRank).exitCode = exitCode;
-  report(Stage::left);
+  report(State::left);
 }
 
 bool Roster::isJoined() { return joined.has_value(); }

@@ -16,7 +16,7 @@ namespace kiln {
 class Roster {
 public:
   /// Progress of a rank, in this order.
-  enum class Stage : uint32_t {
+  enum class State : uint32_t {
     absent,
     started,
     connecting, // Blocked on all ranks, without a limit of its own.
@@ -44,7 +44,7 @@ public:
   /// Ranks that have not begun must not begin.
   void close() { page_->phase = Phase::over; }
   uint32_t ranks() const { return page_->ranks; }
-  Stage stage(uint32_t rank) const { return entry(rank).stage; }
+  State state(uint32_t rank) const { return entry(rank).state; }
   /// 0 before it has started.
   pid_t process(uint32_t rank) const { return entry(rank).process; }
   /// Of a rank that has left.
@@ -55,7 +55,7 @@ public:
   /// already. Without a roster the functions below do nothing.
   static Status join();
   static bool isJoined();
-  static void report(Stage stage);
+  static void report(State state);
   /// Reports training, or ends the process if the run is over already.
   static void beginTraining();
   static void leave(int exitCode);
@@ -65,7 +65,7 @@ public:
 private:
   struct Entry {
     std::atomic<pid_t> process;
-    std::atomic<Stage> stage;
+    std::atomic<State> state;
     std::atomic<int> exitCode;
   };
   /// One word, so that a race between command and ranks has one winner: the
@@ -76,7 +76,7 @@ private:
     std::atomic<int> stop;
     uint32_t ranks;
   };
-  static_assert(std::atomic<Stage>::is_always_lock_free &&
+  static_assert(std::atomic<State>::is_always_lock_free &&
                     std::atomic<int>::is_always_lock_free,
                 "processes share them");
 

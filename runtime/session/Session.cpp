@@ -170,9 +170,9 @@ unsigned Session::workers() const {
 Status Session::reserve() {
   if (isReserved_)
     return Status();
-  Roster::report(Roster::Stage::linking);
+  Roster::report(Roster::State::linking);
   Status status = platform_->connect();
-  Roster::report(Roster::Stage::linked);
+  Roster::report(Roster::State::linked);
   for (const std::unique_ptr<Device> &device : devices_)
     if (status.ok())
       status = device->reserve();

@@ -72,7 +72,7 @@ int Compilation::prepare() {
   }
   key = *hash;
   printf("Compile hash is: %s\n", key.c_str());
-  // To dump the IR of each stage, the stages must run.
+  // To dump the IR after each pass, the passes must run.
   if (options.usesCache && options.dumpFolder.empty())
     hit = cache.lookUp(
         key, [](const std::string &path) { return Artifact::load(path).ok(); });

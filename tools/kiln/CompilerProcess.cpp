@@ -53,29 +53,30 @@ void restoreSignals() {
     sigaction(guardedSignals[i], &unguarded[i], nullptr);
 }
 
-/// The compiler's current stage, in memory shared with the command.
-struct SharedStage {
+/// The compiler's current activity, in memory shared with the command.
+struct SharedActivity {
   std::atomic<char> name[32];
 };
-SharedStage *sharedStage = nullptr;
+SharedActivity *sharedActivity = nullptr;
 
-void enterStage(const char *name) {
-  for (std::atomic<char> &place : sharedStage->name)
+void showActivity(const char *name) {
+  for (std::atomic<char> &place : sharedActivity->name)
     place = *name ? *name++ : '\0';
 }
 
-/// Called only where the stage is shown. Compiling works without it.
-void shareStage() {
-  void *page = mmap(nullptr, sizeof(SharedStage), PROT_READ | PROT_WRITE,
+/// Called only where it is shown. Compiling works without it.
+void shareActivity() {
+  void *page = mmap(nullptr, sizeof(SharedActivity), PROT_READ | PROT_WRITE,
                     MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (page != MAP_FAILED)
-    sharedStage = new (page) SharedStage{};
+    sharedActivity = new (page) SharedActivity{};
 }
 
-std::string describeStage() {
+std::string describeActivity() {
   std::string text;
-  for (size_t i = 0; sharedStage && i + 1 < std::size(sharedStage->name); ++i)
-    if (char letter = sharedStage->name[i])
+  for (size_t i = 0; sharedActivity && i + 1 < std::size(sharedActivity->name);
+       ++i)
+    if (char letter = sharedActivity->name[i])
       text += letter;
   return text.empty() ? "" : ": " + text;
 }
@@ -109,14 +110,14 @@ int callCompiler(const std::string &library, const CompileOptions &options,
   std::string cache = options.usesCache ? Cache::defaultFolder() : "";
   request.cacheFolder = cache.empty() ? nullptr : cache.c_str();
   request.isReference = options.isReference;
-  if (sharedStage)
-    request.enterStage = enterStage;
+  if (sharedActivity)
+    request.showActivity = showActivity;
   return compile(&request);
 }
 
-/// Waits for a child; shows the compiler's stage if it is shared.
+/// Waits for a child; shows the compiler's activity if it is shared.
 int waitForChild(pid_t child) {
-  bool isShown = sharedStage != nullptr;
+  bool isShown = sharedActivity != nullptr;
   auto start = std::chrono::steady_clock::now();
   int status = 0;
   while (true) {
@@ -127,7 +128,7 @@ int waitForChild(pid_t child) {
       continue;
     std::chrono::duration<double> time =
         std::chrono::steady_clock::now() - start;
-    fprintf(stderr, "\r\x1b[KCompiling%s, %.1f s", describeStage().c_str(),
+    fprintf(stderr, "\r\x1b[KCompiling%s, %.1f s", describeActivity().c_str(),
             time.count());
     usleep(100'000);
   }
@@ -199,8 +200,8 @@ std::string findCompilerLibrary() {
 int compileInChild(const std::string &library, const CompileOptions &options,
                    const std::string &output) {
   SignalGuard guard;
-  if (!sharedStage && isatty(STDERR_FILENO))
-    shareStage();
+  if (!sharedActivity && isatty(STDERR_FILENO))
+    shareActivity();
   int status = SignalGuard::received() ? 0 : runInChild([&] {
     return callCompiler(library, options, output);
   });

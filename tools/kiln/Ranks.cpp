@@ -29,7 +29,7 @@ namespace kiln {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Stage = Roster::Stage;
+using State = Roster::State;
 
 volatile std::sig_atomic_t receivedSignal = 0;
 
@@ -202,11 +202,11 @@ private:
     // Once one is known, ended ranks, which stay readable, do not matter.
     for (uint32_t rank = 0; !lost_ && rank < roster_.ranks(); ++rank)
       files_.push_back(
-          {roster_.stage(rank) == Stage::left ? -1 : ranks_[rank].file(),
+          {roster_.state(rank) == State::left ? -1 : ranks_[rank].file(),
            POLLIN, 0});
     signals.wait(files_);
     for (uint32_t rank = 0; !lost_ && rank < roster_.ranks(); ++rank)
-      if (files_[rank + 1].revents && roster_.stage(rank) != Stage::left)
+      if (files_[rank + 1].revents && roster_.state(rank) != State::left)
         lost_ = rank;
   }
 
@@ -227,17 +227,17 @@ private:
   /// block each other without a limit.
   void watchWaiting() {
     uint64_t progress = 0;
-    Stage least = Stage::left, most = Stage::absent;
+    State least = State::left, most = State::absent;
     bool isStarting = false;
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank) {
-      Stage stage = roster_.stage(rank);
-      progress += static_cast<uint64_t>(stage);
-      least = std::min(least, stage);
-      most = std::max(most, stage);
-      isStarting |= stage < Stage::connected || stage == Stage::linking;
+      State state = roster_.state(rank);
+      progress += static_cast<uint64_t>(state);
+      least = std::min(least, state);
+      most = std::max(most, state);
+      isStarting |= state < State::connected || state == State::linking;
     }
     if (std::exchange(progress_, progress) != progress ||
-        !(isStarting || most >= Stage::leaving))
+        !(isStarting || most >= State::leaving))
       patience_ = Patience(limit_);
     if (!patience_.isOver())
       return;
@@ -252,12 +252,12 @@ private:
 
   /// Ranks that do not run, or else those farthest behind: a rank blocked in
   /// MPI may have got no further than the one it waits for.
-  std::vector<uint32_t> findMissing(Stage least) const {
+  std::vector<uint32_t> findMissing(State least) const {
     std::vector<uint32_t> halted, behind;
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank) {
-      if (roster_.stage(rank) == Stage::absent || isStopped(rank))
+      if (roster_.state(rank) == State::absent || isStopped(rank))
         halted.push_back(rank);
-      if (roster_.stage(rank) == least)
+      if (roster_.state(rank) == least)
         behind.push_back(rank);
     }
     return halted.empty() ? behind : halted;
@@ -288,7 +288,7 @@ private:
   /// Whether a rank is done, or lost: mpirun ends with the ranks, or ends them.
   bool isEnding() const {
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank)
-      if (roster_.stage(rank) >= Stage::leaving)
+      if (roster_.state(rank) >= State::leaving)
         return true;
     return lost_.has_value();
   }
@@ -299,7 +299,7 @@ private:
     // A rank that left by itself was not lost, even if its code says that a
     // signal stopped it.
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank)
-      if (roster_.stage(rank) == Stage::left && roster_.exitCode(rank) != 0)
+      if (roster_.state(rank) == State::left && roster_.exitCode(rank) != 0)
         return roster_.exitCode(rank);
     if (isTimedOut_)
       return static_cast<int>(Code::timedOut);

@@ -125,11 +125,11 @@ std::optional<Session> loadSession(const std::string &artifact,
 
 /// Runs with the other processes of mpirun, if it started any.
 static int runInWorld(const RunOptions &options) {
-  Roster::report(Roster::Stage::connecting);
+  Roster::report(Roster::State::connecting);
   Expected<std::unique_ptr<World>> world = World::open();
   if (!world.ok())
     return fail(world.status());
-  Roster::report(Roster::Stage::connected);
+  Roster::report(Roster::State::connected);
   int code = 0;
   try {
     std::optional<Session> session =
@@ -137,7 +137,7 @@ static int runInWorld(const RunOptions &options) {
     if (session)
       code = runSession(*session, options);
     // All state is saved here.
-    Roster::report(Roster::Stage::leaving);
+    Roster::report(Roster::State::leaving);
   } catch (const std::exception &error) {
     if (!*world)
       throw;

@@ -130,16 +130,7 @@ std::vector<Bytes> run(exec::KernelOp kernel, const TuningRecord &record) {
   const Backend &backend = getDefaultBackends().getDevice();
   FailureOr<KernelPlan> plan = backend.plan(kernel, record);
   EXPECT_TRUE(succeeded(plan));
-  Builder builder(kernel.getContext());
-  SmallVector<StringRef> symbols;
-  SmallVector<int64_t> items;
-  for (const KernelStage &stage : plan->stages) {
-    symbols.push_back(stage.symbol);
-    items.push_back(stage.items);
-  }
-  kernel.setTuningAttr(toAttribute(kernel.getContext(), plan->tuning));
-  kernel.setStagesAttr(builder.getStrArrayAttr(symbols));
-  kernel.setItems(items);
+  setPlan(kernel, *plan);
   backend.prepare(*kernel.getContext());
   FailureOr<GeneratedCode> code = backend.generate({kernel}, nullptr);
   EXPECT_TRUE(succeeded(code));
