@@ -161,15 +161,13 @@ STAGES = {
 }
 
 
-def check_stages(stages, flags):
-    """Raises unless there is a stage for each pass, in their order."""
-    wanted = [flag.removeprefix("kiln-") for flag in flags]
-    faults = [f"the pass {name} of the pipeline has no stage" for name in wanted if name not in stages]
-    faults += [f"the stage {name} is no pass of the pipeline" for name in stages if name not in wanted]
-    if not faults and list(stages) != wanted:
-        faults.append("the stages are not in the order of the pipeline: " + ", ".join(wanted))
-    if faults:
-        raise PipelineError("; ".join(faults))
+def complete_stages(stages, flags, summaries):
+    """Stages for all passes in their order; the paragraph of one that is not in the table is its summary in Passes.td.
+    Raises if a stage of the table is no pass."""
+    wanted = {flag.removeprefix("kiln-"): flag for flag in flags}
+    if stale := [name for name in stages if name not in wanted]:
+        raise PipelineError("; ".join(f"the stage {name} is no pass of the pipeline" for name in stale))
+    return {name: stages.get(name) or Stage(summaries[flag] + ".") for name, flag in wanted.items()}
 
 
 def find_line(lines, pattern, start, name):
@@ -261,10 +259,11 @@ def strip_comments(path, mark):
 
 
 def print_page(programs):
-    check_stages(STAGES, order_flags(read_parts(), read_summaries()))
+    summaries = read_summaries()
+    all_stages = complete_stages(STAGES, order_flags(read_parts(), summaries), dict(summaries.values()))
     with tempfile.TemporaryDirectory(prefix="kiln-ir-") as folder:
         files = compile_stages(programs, folder)
-        stages = [print_stage(programs, name, stage, files) for name, stage in STAGES.items()]
+        stages = [print_stage(programs, name, stage, files) for name, stage in all_stages.items()]
     return "\n\n".join([
         TITLE.strip(), print_paragraph(INTRODUCTION),
         "## The config", print_paragraph(CONFIG_TEXT), print_code("yaml", strip_comments(CONFIG, "#")),

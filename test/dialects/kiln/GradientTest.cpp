@@ -187,6 +187,20 @@ void checkGradients(const std::string &op, bool isReference) {
 
 class Gradient : public testing::TestWithParam<std::string> {};
 
+TEST_P(Gradient, CaseIsPrintedAndReadAgain) {
+  CompileContext context;
+  auto module = parseText(context.mlir, readFile(casePath(GetParam())));
+  ASSERT_TRUE(module);
+  auto print = [](ModuleOp module) {
+    std::string text;
+    llvm::raw_string_ostream(text) << module;
+    return text;
+  };
+  auto again = parseText(context.mlir, print(*module));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(print(*again), print(*module));
+}
+
 TEST_P(Gradient, FusedAgreesWithFiniteDifferences) {
   checkGradients(GetParam(), /*isReference=*/false);
 }
