@@ -13,12 +13,12 @@ namespace kiln {
 #define GEN_PASS_DEF_FUSEKERNELS
 #include "compiler/pipeline/Passes.h.inc"
 
-static void copyExpandingOpsToReaders(Block &block) {
+static void copyExpandingOpsToReaders(Block &block, OpFactTable &facts) {
   SmallVector<Operation *> ops;
   for (Operation &op : block)
     ops.push_back(&op);
   for (Operation *op : llvm::reverse(ops)) {
-    if (!needsKernel(op) || !isExpanding(op))
+    if (!facts.get(op).isExpanding)
       continue;
     SmallVector<OpOperand *> uses;
     for (OpOperand &use : op->getUses())
@@ -89,14 +89,16 @@ struct FuseKernelsPass : impl::FuseKernelsBase<FuseKernelsPass> {
     FusionLimits limits = (backends ? *backends : getDefaultBackends(reference))
                               .getDevice()
                               .getFusionLimits();
-    getOperation().walk(
-        [&](PhaseOp phase) { fuseBlock(phase.getBody().front(), limits); });
+    OpFactTable facts;
+    getOperation().walk([&](PhaseOp phase) {
+      fuseBlock(phase.getBody().front(), limits, facts);
+    });
   }
 
-  void fuseBlock(Block &block, const FusionLimits &limits) {
+  void fuseBlock(Block &block, const FusionLimits &limits, OpFactTable &facts) {
     if (limits.operations > 1)
-      copyExpandingOpsToReaders(block);
-    Grouping grouping(block, limits);
+      copyExpandingOpsToReaders(block, facts);
+    Grouping grouping(block, limits, facts);
     grouping.fuseAll();
     grouping.copyToReaders();
     OpBuilder builder(block.getTerminator());

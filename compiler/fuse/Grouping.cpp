@@ -17,70 +17,27 @@ static int64_t countElements(Value value) {
   return cast<RankedTensorType>(value.getType()).getNumElements();
 }
 
-bool isExpanding(Operation *op) {
-  if (!isFusable(op) || isMovement(op, Movement::lookup))
-    return false;
-  int64_t read = 0;
-  for (Value operand : op->getOperands())
-    read += getByteSize(operand.getType());
-  return getByteSize(op->getResult(0).getType()) > read;
-}
-
 static bool isWithoutReduction(Operation *op) {
   auto structured = dyn_cast<Structured>(op);
   return structured && structured.getReduction() == Reduction::none;
 }
 
-// Whether it neither makes nor reads more than scalars.
-static bool isScalar(Operation *op) {
-  auto isOne = [](Value value) { return countElements(value) == 1; };
-  return op->getNumResults() == 1 && isOne(op->getResult(0)) &&
-         llvm::all_of(op->getOperands(), isOne);
-}
-
-static int64_t countLargest(Operation *op) {
-  int64_t largest = 0;
-  for (Value value : op->getOperands())
-    largest = std::max(largest, countElements(value));
-  for (Value value : op->getResults())
-    largest = std::max(largest, countElements(value));
-  return largest;
-}
-
-// A reduction that loses leading dimensions and keeps more than the last one,
-// such as "bsd->sd", wants rows of its own kind. It joins others last, lest it
-// keep them from each other.
-static bool hasUnusualRows(Operation *op) {
-  auto structured = dyn_cast<Structured>(op);
-  if (!structured || structured.getReduction() == Reduction::none)
-    return false;
-  AffineMap from = structured.getLoopMaps().front(),
-            to = structured.getLoopMaps().back();
-  unsigned rank = from.getNumResults(), kept = to.getNumResults();
-  bool keepsLast =
-      kept > 0 && to.getDimPosition(kept - 1) == from.getDimPosition(rank - 1);
-  for (unsigned position = 0; position + 1 < kept; ++position)
-    keepsLast &= to.getDimPosition(position) == from.getDimPosition(position);
-  bool losesLast =
-      kept + 1 == rank && (kept == 0 || to.getDimPosition(kept - 1) ==
-                                            from.getDimPosition(rank - 2));
-  return kept > 0 && !keepsLast && !losesLast;
-}
-
-Grouping::Grouping(Block &block, const FusionLimits &limits)
+Grouping::Grouping(Block &block, const FusionLimits &limits, OpFactTable &facts)
     : block(block), limits(limits) {
   for (BlockArgument argument : block.getArguments())
     values.push_back(argument);
   for (Operation &op : block.without_terminator()) {
     groups.push_back(std::make_unique<Group>());
     Group &group = *groups.back();
+    const OpFacts &known = facts.get(&op);
     group.ops = {&op};
-    group.isOpen = isFusing() && needsKernel(&op) && isFusable(&op);
+    group.isOpen = isFusing() && known.isFusable;
     group.index = group.last = groups.size() - 1;
-    group.isScalar = isScalar(&op);
-    group.isOnlyExpanding = isExpanding(&op);
-    group.hasUnusualRows = group.isOpen && hasUnusualRows(&op);
-    group.largest = countLargest(&op);
+    group.isScalar = known.isScalar;
+    group.isOnlyExpanding = known.isExpanding;
+    group.hasUnusualRows = known.hasUnusualRows;
+    group.largest = known.largest;
+    group.uniformShape = known.uniformShape;
     groupOf[&op] = &group;
     positions[&op] = group.index;
     llvm::append_range(values, op.getResults());
@@ -124,8 +81,14 @@ SmallVector<Operation *> Grouping::merge(ArrayRef<Operation *> some,
   return together;
 }
 
-// All that reads or computes a value of the group is worth another try.
+// All that reads or computes a value of the group is worth another try. While
+// every op is tried for the first time, groups still grow: then this is done
+// once for each, at the end.
 void Grouping::markNeighbours(Group *group) {
+  if (isFirstTry) {
+    changedGroups.insert(group);
+    return;
+  }
   for (Operation *op : group->ops) {
     changedOps.set(positions.lookup(op));
     for (Value result : op->getResults())
@@ -138,71 +101,63 @@ void Grouping::markNeighbours(Group *group) {
   }
 }
 
-bool Grouping::tryJoin(Group *writer, Group *reader) {
+// The group that both have become, or null.
+Group *Grouping::tryJoin(Group *writer, Group *reader) {
   if (writer == reader || !writer->isOpen || !reader->isOpen)
-    return false;
+    return nullptr;
   if ((writer->hasUnusualRows || reader->hasUnusualRows) && !joinsUnusual)
-    return false;
+    return nullptr;
   std::pair key{std::pair(writer, writer->joins),
                 std::pair(reader, reader->joins)};
   if (refused.contains(key))
-    return false;
+    return nullptr;
   if (!canJoin(writer, reader)) {
     refused.insert(key);
-    return false;
+    return nullptr;
   }
-  for (Operation *op : reader->ops)
-    groupOf[op] = writer;
-  writer->ops = merge(writer->ops, reader->ops);
-  writer->last = std::max(writer->last, reader->last);
-  writer->isScalar &= reader->isScalar;
-  writer->isOnlyExpanding &= reader->isOnlyExpanding;
-  writer->hasUnusualRows |= reader->hasUnusualRows;
-  writer->largest = std::max(writer->largest, reader->largest);
-  ++writer->joins;
-  reader->ops.clear();
-  markNeighbours(writer);
-  return true;
-}
-
-// Of the ops with their types, and of which of them reads which.
-static size_t hashStructure(ArrayRef<Operation *> ops) {
-  llvm::SmallDenseMap<Value, unsigned, 32> numbers;
-  llvm::hash_code hash(ops.size());
-  for (Operation *op : ops) {
-    hash = llvm::hash_combine(hash, op->getName().getAsOpaquePointer(),
-                              op->hashProperties(),
-                              op->getResult(0).getType().getAsOpaquePointer());
-    for (Value operand : op->getOperands()) {
-      unsigned number =
-          numbers.try_emplace(operand, numbers.size()).first->second;
-      hash = llvm::hash_combine(hash, number,
-                                operand.getType().getAsOpaquePointer());
-    }
-    numbers.try_emplace(op->getResult(0), numbers.size());
+  bool isWriterLarger = writer->ops.size() > reader->ops.size();
+  Group *kept = isWriterLarger ? writer : reader,
+        *taken = isWriterLarger ? reader : writer;
+  if (!order->merge(kept->index, taken->index)) {
+    refused.insert(key);
+    return nullptr;
   }
-  return hash;
+  for (Operation *op : taken->ops)
+    groupOf[op] = kept;
+  kept->ops = merge(kept->ops, taken->ops);
+  kept->last = std::max(kept->last, taken->last);
+  kept->isScalar &= taken->isScalar;
+  kept->isOnlyExpanding &= taken->isOnlyExpanding;
+  kept->hasUnusualRows |= taken->hasUnusualRows;
+  kept->largest = std::max(kept->largest, taken->largest);
+  if (!kept->uniformShape || !taken->uniformShape)
+    kept->uniformShape.reset();
+  else if (kept->uniformShape->empty())
+    kept->uniformShape = taken->uniformShape;
+  ++kept->joins;
+  taken->ops.clear();
+  markNeighbours(kept);
+  return kept;
 }
 
 // Two lists that differ and have the same hash would at worst make a kernel
 // that the backend refuses.
-bool Grouping::canShareLoops(ArrayRef<Operation *> ops) {
+bool Grouping::canShareLoops(Group *writer, Group *reader) {
+  if (writer->uniformShape && reader->uniformShape)
+    return writer->uniformShape->empty() || reader->uniformShape->empty() ||
+           *writer->uniformShape == *reader->uniformShape;
+  SmallVector<Operation *> ops = merge(writer->ops, reader->ops);
   auto [slot, isNew] = sharing.try_emplace(hashStructure(ops));
   if (isNew)
     slot->second = KernelDomain::analyse(ops).has_value();
   return slot->second;
 }
 
-// Whether they can share loops and no cycle arises; then the order has them as
-// one group.
 bool Grouping::canJoin(Group *writer, Group *reader) {
-  if (writer->ops.size() + reader->ops.size() > limits.operations ||
-      mixesScalars(writer, reader))
-    return false;
-  if (reader->isOnlyExpanding)
-    return false; // Its result would be stored.
-  return canShareLoops(merge(writer->ops, reader->ops)) &&
-         order->merge(writer->index, reader->index);
+  return writer->ops.size() + reader->ops.size() <= limits.operations &&
+         !mixesScalars(writer, reader) &&
+         !reader->isOnlyExpanding && // Its result would be stored.
+         canShareLoops(writer, reader);
 }
 
 void Grouping::fuseAll() {
@@ -220,6 +175,7 @@ void Grouping::fuseAll() {
     valueNumbers[value] = valueNumbers.size();
   changedOps.resize(ops.size(), true);
   changedValues.resize(values.size(), true);
+  isFirstTry = true;
   bool hasChanged = true;
   while (hasChanged || !joinsUnusual) {
     joinsUnusual = !hasChanged;
@@ -233,6 +189,10 @@ void Grouping::fuseAll() {
       changedOps.reset(op);
       hasChanged |= joinReaders(ops[op]);
     }
+    isFirstTry = false;
+    for (Group *group : changedGroups)
+      markNeighbours(group);
+    changedGroups.clear();
     for (int value = changedValues.find_first(); value >= 0;
          value = changedValues.find_next(value)) {
       changedValues.reset(value);
@@ -247,15 +207,17 @@ void Grouping::fuseAll() {
 bool Grouping::joinSiblings(Value value) {
   if (countElements(value) <= 1)
     return false;
-  llvm::SmallSetVector<Group *, 4> readers;
+  llvm::SmallSetVector<Group *, 4> found;
   for (Operation *user : value.getUsers())
     if (Group *reader = getGroup(user); reader && reader->isOpen)
       if (countElements(value) == reader->largest)
-        readers.insert(reader);
+        found.insert(reader);
+  SmallVector<Group *> readers = found.takeVector();
   bool hasJoined = false;
   for (size_t index = 1; index < readers.size(); ++index)
-    if (tryJoin(readers[index - 1], readers[index])) {
-      readers.remove(readers[index]);
+    if (Group *both = tryJoin(readers[index - 1], readers[index])) {
+      readers[index - 1] = both;
+      readers.erase(readers.begin() + index);
       --index;
       hasJoined = true;
     }
@@ -273,7 +235,7 @@ bool Grouping::joinReaders(Operation *op) {
   llvm::sort(latestFirst, [](Group *a, Group *b) { return a->last > b->last; });
   bool hasJoined = false;
   for (Group *reader : latestFirst)
-    hasJoined |= tryJoin(getGroup(op), reader);
+    hasJoined |= tryJoin(getGroup(op), reader) != nullptr;
   return hasJoined;
 }
 

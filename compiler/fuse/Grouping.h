@@ -4,6 +4,7 @@
 
 #include "compiler/backend/Backend.h"
 #include "compiler/fuse/GroupOrder.h"
+#include "compiler/fuse/OpFacts.h"
 #include "dialects/kiln/Kiln.h"
 
 #include "llvm/ADT/BitVector.h"
@@ -19,22 +20,18 @@ struct Group {
   llvm::SmallVector<mlir::Operation *> ops; ///< In program order; empty once
                                             ///< another group has taken them.
   bool isOpen = true;                       ///< Whether others may join.
-  bool isScalar = false; ///< Neither computes nor reads more than scalars.
-  bool isOnlyExpanding = false; ///< See isExpanding.
-  bool hasUnusualRows = false;  ///< Some op has; see Grouping.cpp.
-  int64_t largest = 0;          ///< Elements of its largest operand or result.
-  unsigned last = 0;            ///< Position of its last op in the block.
-  unsigned joins = 0;           ///< How often it has changed.
+  // Facts that hold for all its ops; some op has unusual rows.
+  bool isScalar = false, isOnlyExpanding = false, hasUnusualRows = false;
+  std::optional<llvm::ArrayRef<int64_t>> uniformShape;
+  int64_t largest = 0; ///< Elements of its largest operand or result.
+  unsigned last = 0;   ///< Position of its last op in the block.
+  unsigned joins = 0;  ///< How often it has changed.
 };
-
-/// Whether the result of a fusable op is larger than all that it reads: a
-/// broadcast, a constant, a bf16 value converted to f32.
-bool isExpanding(mlir::Operation *op);
 
 /// The ops of a block as groups that become kernels.
 class Grouping {
 public:
-  Grouping(mlir::Block &block, const FusionLimits &limits);
+  Grouping(mlir::Block &block, const FusionLimits &limits, OpFactTable &facts);
 
   /// Joins ops with their readers, and readers of the same large value, until
   /// nothing changes.
@@ -51,9 +48,9 @@ private:
   Groups findReaders(Group *group);
   bool joinReaders(mlir::Operation *op);
   bool joinSiblings(mlir::Value value);
-  bool tryJoin(Group *writer, Group *reader);
+  Group *tryJoin(Group *writer, Group *reader);
   bool canJoin(Group *writer, Group *reader);
-  bool canShareLoops(llvm::ArrayRef<mlir::Operation *> ops);
+  bool canShareLoops(Group *writer, Group *reader);
   void markNeighbours(Group *group);
   bool canCopy(mlir::Operation *op, Group *reader);
   bool canLose(Group *group, mlir::Operation *op);
@@ -77,7 +74,11 @@ private:
   /// fuses the other ops.
   llvm::DenseMap<mlir::Operation *, mlir::Operation *> nextCollective;
 
-  bool joinsUnusual = false; ///< See hasUnusualRows.
+  /// Ops with unusual rows join others last, lest they keep them from each
+  /// other.
+  bool joinsUnusual = false;
+  bool isFirstTry = false;                ///< Of all ops.
+  llvm::SetVector<Group *> changedGroups; ///< During the first try.
   /// Ops, and values by their numbers, whose groups have changed since they
   /// were tried; nothing new can come of any other.
   llvm::BitVector changedOps, changedValues;

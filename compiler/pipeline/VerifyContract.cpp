@@ -178,7 +178,12 @@ struct VerifyContractPass : impl::VerifyContractBase<VerifyContractPass> {
     };
     for (auto [name, check] : checks)
       if (name == after) {
-        bool verifiesOps = name != "fuse" && name != "lower";
+        // One device has the step of the model itself.
+        bool isSharded =
+            llvm::any_of(shard::getMesh(getOperation()).sizes,
+                         [](int64_t devices) { return devices > 1; });
+        bool verifiesOps =
+            name == "step" || name == "plan" || (name == "shard" && isSharded);
         if ((verifiesOps && failed(verify(getOperation()))) ||
             failed(check(getOperation())))
           signalPassFailure();

@@ -3,6 +3,7 @@
 #include "tools/kiln/Commands.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <map>
 #include <set>
 #include <string>
@@ -70,10 +71,10 @@ void printPeak(const artifact::Image &image) {
       row.layers.insert(live->layer());
   }
   std::vector<std::pair<std::string, Row>> sorted(rows.begin(), rows.end());
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [](const auto &a, const auto &b) {
-                     return a.second.bytes > b.second.bytes;
-                   });
+  std::sort(sorted.begin(), sorted.end(), [](const auto &a, const auto &b) {
+    return a.second.bytes != b.second.bytes ? a.second.bytes > b.second.bytes
+                                            : a.first < b.first;
+  });
   printf("\nlive at the peak, beside state and inputs\n");
   uint64_t rest = 0;
   for (size_t i = 0; i < sorted.size(); ++i) {
@@ -97,7 +98,7 @@ nlohmann::ordered_json describePeak(const artifact::Image &image) {
   if (image.peak())
     for (const artifact::LiveBuffer *live : *image.peak()) {
       nlohmann::ordered_json entry = {{"kind", live->kind()->str()},
-                              {"bytes", live->bytes()}};
+                                      {"bytes", live->bytes()}};
       if (live->layer() >= 0)
         entry["layer"] = live->layer();
       for (auto [key, text] :

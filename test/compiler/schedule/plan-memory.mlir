@@ -5,7 +5,7 @@
 // Buffers that are always live come first, each at a multiple of 64 bytes: 4 and 100 bytes take 64 and 128. `a` and `c`
 // never live at the same time and share a place; `b` lives with both and shares none.
 // The arena is what the runtime reserves; the live bytes are the least that any plan could need.
-//       CHECK: module attributes {exec.arena_bytes = 448 : i64, exec.live_bytes = 448 : i64}
+//       CHECK: module attributes {exec.arena_bytes = 448 : i64, exec.live_bytes = 448 : i64, exec.peak = [@a, @b]}
 //       CHECK: exec.buffer @step variable bytes 4 always_live offset 0
 //       CHECK: exec.buffer @a activation bytes 128 offset [[SHARED:192|320]]
 //       CHECK: exec.buffer @b activation bytes 128
