@@ -3,6 +3,7 @@
 // gives launches a buffer for the scratch that it needs. The memory plan needs
 // no more than this, so it is made before any code exists.
 #include "compiler/pipeline/Passes.h"
+#include "dialects/kiln/Origin.h"
 
 using namespace mlir;
 
@@ -39,8 +40,12 @@ static void addScratch(exec::LaunchOp launch, exec::KernelOp kernel,
       strides(launch.getStrides());
   OpBuilder declarations =
       OpBuilder::atBlockEnd(kernel->getParentOfType<ModuleOp>().getBody());
+  // The name of a kernel is that of its op and a hash.
+  Location origin =
+      withOrigin(launch.getLoc(), kOpAttribute,
+                 builder.getStringAttr(kernel.getSymName().rsplit('_').first));
   auto buffer = exec::BufferOp::create(
-      declarations, launch.getLoc(), "scratch." + std::to_string(number),
+      declarations, origin, "scratch." + std::to_string(number),
       kernel.getScratchBytes(), exec::BufferKind::scratch,
       /*always_live=*/false, kernel.getHost(), nullptr);
   symbols.insert(buffer);

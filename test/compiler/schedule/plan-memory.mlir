@@ -37,7 +37,7 @@ module {
 // -----
 
 // A command's operands all live while it runs: the source that dies here must not lie under the target that begins here.
-//       CHECK: module attributes {exec.arena_bytes = 128 : i64, exec.live_bytes = 128 : i64}
+//       CHECK: module attributes {exec.arena_bytes = 128 : i64, exec.live_bytes = 128 : i64, exec.peak = [@dies, @begins]}
 //       CHECK: exec.buffer @dies activation bytes 64 offset [[DIES:[0-9]+]]
 //       CHECK: exec.buffer @begins activation bytes 64
 //   CHECK-NOT: offset [[DIES]]{{$}}
