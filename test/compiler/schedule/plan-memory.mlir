@@ -55,7 +55,7 @@ module {
 // -----
 
 // A value that is used again at the end holds its place over all commands between.
-//       CHECK: module attributes {exec.arena_bytes = 192 : i64, exec.live_bytes = 192 : i64}
+//       CHECK: module attributes {exec.arena_bytes = 192 : i64, exec.live_bytes = 192 : i64, exec.peak = [@kept, @x, @y]}
 //       CHECK: exec.buffer @kept activation bytes 64 offset [[KEPT:[0-9]+]]
 //   CHECK-NOT: offset [[KEPT]]{{$}}
 //       CHECK: exec.program
