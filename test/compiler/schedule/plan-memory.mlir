@@ -79,7 +79,7 @@ module {
 // -----
 
 // Programs run one after the other, so they share the space behind the variables; the arena is that of the greater.
-//       CHECK: module attributes {exec.arena_bytes = 320 : i64, exec.live_bytes = 320 : i64}
+//       CHECK: module attributes {exec.arena_bytes = 320 : i64, exec.live_bytes = 320 : i64{{[,}]}}
 //       CHECK: exec.buffer @weight variable bytes 64 always_live offset 0
 //       CHECK: exec.buffer @large activation bytes 256 offset 64
 //       CHECK: exec.buffer @small activation bytes 64 offset 64
@@ -103,7 +103,7 @@ module {
 
 // Placed as they come, 128 bytes would not fit into the hole of 64 that the first leaves: 320 bytes instead of the 256
 // that live at once.
-//       CHECK: module attributes {exec.arena_bytes = 256 : i64, exec.live_bytes = 256 : i64}
+//       CHECK: module attributes {exec.arena_bytes = 256 : i64, exec.live_bytes = 256 : i64{{[,}]}}
 module {
   exec.buffer @first activation bytes 64
   exec.buffer @second activation bytes 128
@@ -119,7 +119,7 @@ module {
 // -----
 
 // A module without commands needs nothing, rather than an arena of the largest number.
-//       CHECK: module attributes {exec.arena_bytes = 0 : i64, exec.live_bytes = 0 : i64}
+//       CHECK: module attributes {exec.arena_bytes = 0 : i64, exec.live_bytes = 0 : i64{{[,}]}}
 module {
   exec.program @nothing batch 1 inputs [] outputs [] {
   }
