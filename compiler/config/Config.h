@@ -132,6 +132,7 @@ struct DevicesConfig {
   Requested<Offload> offload;
   Requested<Recompute> recompute;
   bool isSequenceParallel = true;
+  int64_t bucketBytes = 0;    // most of one collective; 0: the pass decides
   std::vector<double> speeds; // one per device or replica; empty: all alike
 };
 

@@ -278,6 +278,7 @@ const Key keys[] = {
     autoChoice<devices, &V::offload>("devices.offload", "", "state kept in host memory"),
     autoChoice<devices, &V::recompute>("devices.recompute", "", "activations that the backward pass of a layer recomputes"),
     plain("devices.sequence_parallel", "", KeyType::Boolean, "true", at<devices, &V::isSequenceParallel>, "norms and the residual stream are sharded along the sequence over tensor"),
+    plain("devices.bucket_bytes", "", KeyType::Bytes, "auto", at<devices, &V::bucketBytes>, "bytes of parameters or gradients of a layer that share one collective; auto is 4 MiB"),
     {"devices.speeds", "", KeyType::NumberList, "auto", 0, infinity, "", "", at<devices, &V::speeds>, "relative speeds, one per device or one per replica along data; shares of the batch are in proportion; auto is all alike"},
 
     section("log", "progress output"),

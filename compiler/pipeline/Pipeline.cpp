@@ -86,7 +86,10 @@ void buildStepPipeline(OpPassManager &manager, const Config &config,
   shard.sequenceParallel = plan.isSequenceParallel;
   manager.addPass(createShard(shard));
   manager.addPass(createCanonicalizer());
-  manager.addPass(createMergeCollectives());
+  MergeCollectivesOptions buckets;
+  if (config.devices.bucketBytes)
+    buckets.bucketBytes = config.devices.bucketBytes;
+  manager.addPass(createMergeCollectives(buckets));
   if (plan.offload == Offload::Optimizer)
     manager.addPass(createOffloadOptimizer());
   manager.addPass(createVerifyContract({"shard"}));

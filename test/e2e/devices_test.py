@@ -64,6 +64,18 @@ class DevicesTest(KilnTest):
         self.assertEqual(len(transfers), 6 * 4 * sum(c["count"] for c in train["collectives"]))
         self.assertEqual({e["pid"] for e in read_events(self.folder / "trace.json")}, {0, 1, 2, 3})
 
+    def test_smaller_buckets_are_more_collectives_of_the_same_bytes(self):
+        counts, losses = [], []
+        for size in ("auto", "20KiB"):
+            inspected = self.compile("m.kiln", *MESH, "devices.zero=3", f"devices.bucket_bytes={size}")
+            train = next(p for p in inspected["images"][0]["programs"] if p["name"] == "train")
+            counts.append((sum(c["bytes"] * c["count"] for c in train["collectives"]), len(train["collectives"])))
+            self.kiln("run", "m.kiln", "--losses", "losses", "--no-run-folder")
+            losses.append(self.read("losses"))
+        self.assertEqual(counts[0][0], counts[1][0])
+        self.assertLess(counts[0][1], counts[1][1])
+        self.assertEqual(*losses)
+
     def test_bytes_of_messages_are_the_planned_ones(self):
         """Of every collective, as Open MPI's profiling interface counts them: each device is a process."""
         inspected = self.compile("m.kiln", *MESH, "devices.zero=3")
