@@ -140,12 +140,22 @@ Group *Grouping::tryJoin(Group *writer, Group *reader) {
   return kept;
 }
 
+// Whether ops that compute each element by itself have the same loops without
+// question. The value that two large groups have in common is as large as they
+// are; what scalars have in common relates no dimensions.
+static bool haveSameLoops(Group *writer, Group *reader) {
+  if (!writer->uniformShape || !reader->uniformShape || reader->isScalar)
+    return false;
+  bool isConstant = writer->isOnlyExpanding && writer->uniformShape->empty();
+  return isConstant ||
+         (!writer->isScalar && *writer->uniformShape == *reader->uniformShape);
+}
+
 // Two lists that differ and have the same hash would at worst make a kernel
 // that the backend refuses.
 bool Grouping::canShareLoops(Group *writer, Group *reader) {
-  if (writer->uniformShape && reader->uniformShape)
-    return writer->uniformShape->empty() || reader->uniformShape->empty() ||
-           *writer->uniformShape == *reader->uniformShape;
+  if (haveSameLoops(writer, reader))
+    return true;
   SmallVector<Operation *> ops = merge(writer->ops, reader->ops);
   auto [slot, isNew] = sharing.try_emplace(hashStructure(ops));
   if (isNew)

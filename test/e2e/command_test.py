@@ -63,7 +63,7 @@ class Command(KilnTest):
         self.assertRegex(out, r"\nplan      micro-batch \d+, accumulation 1, zero 1, offload none, recompute none\n")
 
     def test_inspect_names_the_values_at_the_peak(self):
-        self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "training.global_batch=64")
+        self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "training.global_batch=64", "model.layers=2")
         image = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])["images"][0]
         rows = {row["name"]: row["bytes"] for row in image["memory"]}
         state = image["arena_bytes"] - sum(rows.get(name, 0) for name in (
@@ -84,7 +84,7 @@ class Command(KilnTest):
     def test_inspect_tells_weight_gradients_from_activations(self):
         # Clipping needs the norm of all gradients, so all of them are live before the first update.
         self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "training.global_batch=1", "training.clip_norm=1",
-                  "model.sequence=8")
+                  "model.sequence=8", "model.layers=2", "model.feed_forward=512")
         image = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])["images"][0]
         rows = {row["name"]: row["bytes"] for row in image["memory"]}
         self.assertGreaterEqual(rows["weight gradients"], rows["parameters"] / 2)
