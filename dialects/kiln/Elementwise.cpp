@@ -81,6 +81,27 @@ Values SqrtOp::buildVjp(OpBuilder &builder, ValueRange grads) {
 
 // Not math.rsqrt: its approximation turns 0 into NaN, where 1/sqrt gives
 // infinity.
+// By tanh, which is finite for every x: 1 / (1 + exp(-x)) = (1 + tanh(x/2)) / 2
+Value SigmoidOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
+  Type type = x[0].getType();
+  Attribute half = builder.getFloatAttr(getElementTypeOrSelf(type), 0.5);
+  if (auto vector = dyn_cast<VectorType>(type))
+    half = DenseElementsAttr::get(vector, half);
+  Value factor = arith::ConstantOp::create(builder, loc, cast<TypedAttr>(half));
+  auto scale = [&](Value value) {
+    return arith::MulFOp::create(builder, loc, value, factor);
+  };
+  Value bend = math::TanhOp::create(builder, loc, scale(x[0]));
+  return arith::AddFOp::create(builder, loc, scale(bend), factor);
+}
+
+// y = sigmoid x, so dx = g y (1 - y)
+Values SigmoidOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  Composer c(builder, getLoc());
+  Value y = getResult();
+  return {c.mul(grads[0], c.sub(y, c.mul(y, y)))};
+}
+
 Value RsqrtOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   Type type = x[0].getType();
   Value one = arith::ConstantOp::create(builder, loc, builder.getOneAttr(type));

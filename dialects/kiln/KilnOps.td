@@ -207,6 +207,7 @@ def Kiln_NegateOp : Kiln_UnaryOp<"negate", "`-x`", [Linear]>;
 def Kiln_ExpOp : Kiln_UnaryOp<"exp", "e to the power `x`">;
 def Kiln_LogOp : Kiln_UnaryOp<"log", "Natural logarithm of `x`">;
 def Kiln_TanhOp : Kiln_UnaryOp<"tanh", "Hyperbolic tangent of `x`">;
+def Kiln_SigmoidOp : Kiln_UnaryOp<"sigmoid", "Logistic function `1 / (1 + exp(-x))`, as in gates and SiLU">;
 def Kiln_ErfOp : Kiln_UnaryOp<"erf", "Error function of `x`">;
 def Kiln_SqrtOp : Kiln_UnaryOp<"sqrt", "Square root of `x`">;
 def Kiln_RsqrtOp : Kiln_UnaryOp<"rsqrt", "One over the square root of `x`">;
