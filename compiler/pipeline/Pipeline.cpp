@@ -48,10 +48,12 @@ static ScheduleStepOptions getScheduleOptions(const Config &config,
   return schedule;
 }
 
-// Blocks have no branches that could be simplified.
+// Blocks have no branches that could be simplified. One sweep follows each
+// change to its operands and readers; a second would only confirm it.
 static std::unique_ptr<Pass> createCanonicalizer() {
   GreedyRewriteConfig config;
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
+  config.setMaxIterations(1);
   return createCanonicalizerPass(config);
 }
 
