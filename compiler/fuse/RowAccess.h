@@ -6,8 +6,8 @@
 
 namespace kiln {
 
-/// What a kernel loads, reduces, reads back and stores in each pass over a row.
-/// In-place placement relies on it, and emitters write exactly that.
+/// Loads, reductions, reloads and stores of a kernel in each pass over a row.
+/// In-place placement relies on them, and emitters write exactly these.
 class RowAccess {
 public:
   struct Pass {

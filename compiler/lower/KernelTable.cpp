@@ -10,7 +10,7 @@ using namespace mlir;
 
 namespace kiln {
 
-// What people call it: the op, or how many are fused and the most telling of
+// A readable name: the op, or the number of fused ops and the most telling of
 // them.
 static std::string describe(Block &body) {
   std::string text;

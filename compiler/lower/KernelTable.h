@@ -9,7 +9,7 @@
 
 namespace kiln {
 
-/// What all launches promise about their operands: see exec.kernel.
+/// Facts about the operands that hold in all launches: see exec.kernel.
 struct OperandFacts {
   llvm::SmallVector<int64_t> alignments, overlaps;
   bool isOnHost = false;
@@ -22,7 +22,7 @@ struct OperandFacts {
 /// bodies are compared as ops, and analysed and printed once.
 class KernelTable {
 public:
-  /// What the kernels with one body have in common.
+  /// Facts shared by the kernels of one body.
   struct Body {
     mlir::Region region;
     /// For each output, the inputs that it may overwrite.

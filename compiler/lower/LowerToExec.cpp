@@ -51,7 +51,7 @@ void LowerToExecPass::declareVariables(ModuleOp module, SymbolTable &symbols) {
   }
 }
 
-// An input holds the whole batch: phases that repeat see slices of it.
+// An input holds the full batch: phases that repeat see slices of it.
 ArrayAttr LowerToExecPass::declareInputs(ProgramOp program,
                                          SymbolTable &symbols) {
   OpBuilder builder = OpBuilder::atBlockEnd(getOperation().getBody());

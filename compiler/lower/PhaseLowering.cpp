@@ -239,9 +239,10 @@ void PhaseLowering::copy(Place source, Place target, int64_t bytes) {
       ArrayRef<int64_t>{source.stride, target.stride}, bytes);
 }
 
-// What a variable is assigned and could not be written there at once is copied
-// when the phase ends: until then its old value may still be read. A value that
-// lies in another variable is saved before that changes in turn.
+// A new value that could not be written into its variable at once is copied
+// there when the phase ends: until then the old value may still be read. A
+// value that is stored in another variable is saved before that variable
+// changes.
 void PhaseLowering::lowerAssign(AssignOp assign) {
   Place source = places.lookup(root(assign.getValue())),
         target = variablePlace(assign.getVariable());

@@ -19,7 +19,7 @@ struct Place {
   }
 };
 
-/// What a collective moves: each whole tensor is [outer, size, inner], cut
+/// Operands of a collective: each full tensor is [outer, size, inner], sharded
 /// along its middle dimension.
 struct Pieces {
   llvm::SmallVector<Place> sources, targets;

@@ -30,7 +30,7 @@ def Differentiate : Pass<"kiln-differentiate", "mlir::ModuleOp"> {
     A function that returns totals, and perhaps denominators (results marked `kiln.denominator`), returns in
     addition the gradient of the sum of its totals with respect to every float argument that is neither a
     `kiln.input` nor a `kiln.state`. Results marked `kiln.running` are not part of the loss. With denominators each total is weighed by a scalar argument marked `kiln.scale`
-    that the pass adds: one over the denominator of the whole batch.
+    that the pass adds: one over the denominator of the global batch.
 
     With `recompute` the gradients of a layer (ops of the same `kiln.layer`) read clones of its ops instead of what
     they made, so that only what leaves a layer is kept: all that they read (`full`), or what ops marked
@@ -112,13 +112,13 @@ def ScheduleStep : Pass<"kiln-schedule-step", "mlir::ModuleOp"> {
   let summary = "Give the batch its size and turn steps and functions into programs of phases";
   let description = [{
     The micro-batches of a step run in a phase that repeats; a smaller last one is a phase of its own. If one
-    micro-batch holds the whole batch, the step is a single phase. A replica that has fewer micro-batches than another
-    takes part in what devices do together in the others, with terms of zero.
+    micro-batch holds the full batch, the step is a single phase. A replica that has fewer micro-batches than another
+    takes part in the collectives of the missing ones with zeros.
   }];
   let dependentDialects = ["::kiln::KilnDialect"];
   let options = [
     Option<"batch", "batch", "int64_t", "1", "samples in one step, unless the module's kiln.share says">,
-    Option<"microBatch", "micro-batch", "int64_t", "0", "samples at once; 0 is the whole batch">,
+    Option<"microBatch", "micro-batch", "int64_t", "0", "samples at once; 0 is the full batch">,
     Option<"microBatches", "micro-batches", "int64_t", "0",
            "micro-batches of the replica that has most; 0 is as many as the batch has">,
   ];

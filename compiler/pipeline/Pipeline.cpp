@@ -58,7 +58,7 @@ static std::unique_ptr<Pass> createCanonicalizer() {
 }
 
 namespace {
-/// What a test does to the step.
+/// The change that a test makes to the step.
 struct ChangeStepPass : PassWrapper<ChangeStepPass, OperationPass<ModuleOp>> {
   explicit ChangeStepPass(ChangeStep change) : change(std::move(change)) {}
   StringRef getName() const override { return "change the step"; }

@@ -14,8 +14,8 @@ namespace kiln {
 /// Sees the step of one device before it becomes images.
 using ChangeStep = std::function<void(mlir::ModuleOp)>;
 
-/// What tests change: a wrong step must be noticed, and so must a kernel that
-/// writes past its buffers.
+/// Faults that tests inject: a wrong step must be noticed, and so must a kernel
+/// that writes past its buffers.
 struct PipelineTests {
   ChangeStep changeStep;
   bool hasRedZones = false;

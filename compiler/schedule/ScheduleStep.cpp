@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Gives the symbolic batch its size and turns steps and functions into programs
-// of phases. A step whose micro-batch is the whole batch becomes one phase, in
+// of phases. A step whose micro-batch is the full batch becomes one phase, in
 // which gradients are ordinary values that live as briefly as they can.
 // Otherwise sums and denominators are variables that the phases exchange.
 #include "compiler/pipeline/Passes.h"
@@ -61,10 +61,10 @@ static void eraseUnused(Block &block) {
       op.erase();
 }
 
-// What is left of a micro-batch for a replica that has no samples, at the
-// builder's place: its part in the collectives over replicas, where it adds
-// nothing for the samples, and all that comes of those and of variables.
-// Returns what it adds to each sum, or null.
+// Writes, at the builder's place, the micro-batch of a replica that has no
+// samples left: the collectives over replicas, to which it contributes zeros
+// for its samples, and all ops that depend only on those and on variables.
+// Returns its term of each sum, or null.
 static SmallVector<Value> inlineIdle(Block &from, OpBuilder &builder,
                                      IRMapping &mapping) {
   for (Operation &op : from.without_terminator()) {
@@ -94,7 +94,7 @@ static SmallVector<Value> inlineIdle(Block &from, OpBuilder &builder,
 
 namespace {
 
-/// What the phases of a step hand on.
+/// Values that the phases of a step hand on.
 struct Carried {
   SmallVector<VariableOp> counts, sums;
 };
