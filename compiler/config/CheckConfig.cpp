@@ -4,7 +4,7 @@
 #include "compiler/config/CanonicalText.h"
 #include "compiler/config/ReadValue.h"
 #include "compiler/config/Schema.h"
-#include "compiler/config/ShareBatch.h"
+#include "compiler/plan/ShareBatch.h"
 
 #include <algorithm>
 #include <initializer_list>

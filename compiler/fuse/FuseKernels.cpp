@@ -102,7 +102,7 @@ struct FuseKernelsPass : impl::FuseKernelsBase<FuseKernelsPass> {
     grouping.fuseAll();
     grouping.copyToReaders();
     OpBuilder builder(block.getTerminator());
-    for (Group *group : grouping.getOrder())
+    for (OpGroup *group : grouping.getOrder())
       if (needsKernel(group->ops.front()))
         outline(group->ops, builder);
       else

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Every op starts alone; from the last op to the first, each joins the kernels
 // that read it while they can share one nest of loops (KernelDomain) and no
-// cycle arises (GroupOrder). Joining readers rather than writers computes a
+// cycle arises (AcyclicOrder). Joining readers rather than writers computes a
 // value where it is needed: the forward pass neither computes nor keeps values
 // that only the backward pass reads. Two groups may share their loops only once
 // an op that relates them has joined, so ops whose groups have changed are
@@ -27,8 +27,8 @@ Grouping::Grouping(Block &block, const FusionLimits &limits, OpFactTable &facts)
   for (BlockArgument argument : block.getArguments())
     values.push_back(argument);
   for (Operation &op : block.without_terminator()) {
-    groups.push_back(std::make_unique<Group>());
-    Group &group = *groups.back();
+    groups.push_back(std::make_unique<OpGroup>());
+    OpGroup &group = *groups.back();
     const OpFacts &known = facts.get(&op);
     group.ops = {&op};
     group.isOpen = isFusing() && known.isFusable;
@@ -52,11 +52,11 @@ Grouping::Grouping(Block &block, const FusionLimits &limits, OpFactTable &facts)
 }
 
 // The groups that must come after this one.
-Grouping::Groups Grouping::findReaders(Group *group) {
-  llvm::SmallSetVector<Group *, 4> readers;
+Grouping::Groups Grouping::findReaders(OpGroup *group) {
+  llvm::SmallSetVector<OpGroup *, 4> readers;
   for (Operation *op : group->ops) {
     for (Operation *user : op->getUsers())
-      if (Group *reader = getGroup(user); reader && reader != group)
+      if (OpGroup *reader = getGroup(user); reader && reader != group)
         readers.insert(reader);
     if (Operation *next = nextCollective.lookup(op))
       readers.insert(getGroup(next));
@@ -67,7 +67,7 @@ Grouping::Groups Grouping::findReaders(Group *group) {
 // Ops on scalars stay among themselves: a kernel over a large tensor that also
 // made a scalar for others would put itself before all of them. Constants are
 // copied to their reader anyway.
-static bool mixesScalars(Group *writer, Group *reader) {
+static bool mixesScalars(OpGroup *writer, OpGroup *reader) {
   return !writer->isOnlyExpanding && writer->isScalar != reader->isScalar;
 }
 
@@ -84,7 +84,7 @@ SmallVector<Operation *> Grouping::merge(ArrayRef<Operation *> some,
 // All that reads or computes a value of the group is worth another try. While
 // every op is tried for the first time, groups still grow: then this is done
 // once for each, at the end.
-void Grouping::markNeighbours(Group *group) {
+void Grouping::markNeighbours(OpGroup *group) {
   if (isFirstTry) {
     changedGroups.insert(group);
     return;
@@ -102,7 +102,7 @@ void Grouping::markNeighbours(Group *group) {
 }
 
 // The group that both have become, or null.
-Group *Grouping::tryJoin(Group *writer, Group *reader) {
+OpGroup *Grouping::tryJoin(OpGroup *writer, OpGroup *reader) {
   if (writer == reader || !writer->isOpen || !reader->isOpen)
     return nullptr;
   if ((writer->hasUnusualRows || reader->hasUnusualRows) && !joinsUnusual)
@@ -116,8 +116,8 @@ Group *Grouping::tryJoin(Group *writer, Group *reader) {
     return nullptr;
   }
   bool isWriterLarger = writer->ops.size() > reader->ops.size();
-  Group *kept = isWriterLarger ? writer : reader,
-        *taken = isWriterLarger ? reader : writer;
+  OpGroup *kept = isWriterLarger ? writer : reader,
+          *taken = isWriterLarger ? reader : writer;
   if (!order->merge(kept->index, taken->index)) {
     refused.insert(key);
     return nullptr;
@@ -143,7 +143,7 @@ Group *Grouping::tryJoin(Group *writer, Group *reader) {
 // Whether ops that compute each element by itself have the same loops without
 // question. The value that two large groups have in common is as large as they
 // are; what scalars have in common relates no dimensions.
-static bool haveSameLoops(Group *writer, Group *reader) {
+static bool haveSameLoops(OpGroup *writer, OpGroup *reader) {
   if (!writer->uniformShape || !reader->uniformShape || reader->isScalar)
     return false;
   bool isConstant = writer->isOnlyExpanding && writer->uniformShape->empty();
@@ -153,7 +153,7 @@ static bool haveSameLoops(Group *writer, Group *reader) {
 
 // Two lists that differ and have the same hash would at worst make a kernel
 // that the backend refuses.
-bool Grouping::canShareLoops(Group *writer, Group *reader) {
+bool Grouping::canShareLoops(OpGroup *writer, OpGroup *reader) {
   if (haveSameLoops(writer, reader))
     return true;
   SmallVector<Operation *> ops = merge(writer->ops, reader->ops);
@@ -163,7 +163,7 @@ bool Grouping::canShareLoops(Group *writer, Group *reader) {
   return slot->second;
 }
 
-bool Grouping::canJoin(Group *writer, Group *reader) {
+bool Grouping::canJoin(OpGroup *writer, OpGroup *reader) {
   return writer->ops.size() + reader->ops.size() <= limits.operations &&
          !mixesScalars(writer, reader) &&
          !reader->isOnlyExpanding && // Its result would be stored.
@@ -175,9 +175,9 @@ void Grouping::fuseAll() {
     return;
   SmallVector<SmallVector<unsigned, 4>> readers(groups.size());
   for (auto &group : groups)
-    for (Group *reader : findReaders(group.get()))
+    for (OpGroup *reader : findReaders(group.get()))
       readers[group->index].push_back(reader->index);
-  order = std::make_unique<GroupOrder>(readers);
+  order = std::make_unique<AcyclicOrder>(readers);
   SmallVector<Operation *> ops;
   for (auto &group : groups)
     ops.push_back(group->ops.front());
@@ -200,7 +200,7 @@ void Grouping::fuseAll() {
       hasChanged |= joinReaders(ops[op]);
     }
     isFirstTry = false;
-    for (Group *group : changedGroups)
+    for (OpGroup *group : changedGroups)
       markNeighbours(group);
     changedGroups.clear();
     for (int value = changedValues.find_first(); value >= 0;
@@ -217,15 +217,15 @@ void Grouping::fuseAll() {
 bool Grouping::joinSiblings(Value value) {
   if (countElements(value) <= 1)
     return false;
-  llvm::SmallSetVector<Group *, 4> found;
+  llvm::SmallSetVector<OpGroup *, 4> found;
   for (Operation *user : value.getUsers())
-    if (Group *reader = getGroup(user); reader && reader->isOpen)
+    if (OpGroup *reader = getGroup(user); reader && reader->isOpen)
       if (countElements(value) == reader->largest)
         found.insert(reader);
-  SmallVector<Group *> readers = found.takeVector();
+  SmallVector<OpGroup *> readers = found.takeVector();
   bool hasJoined = false;
   for (size_t index = 1; index < readers.size(); ++index)
-    if (Group *both = tryJoin(readers[index - 1], readers[index])) {
+    if (OpGroup *both = tryJoin(readers[index - 1], readers[index])) {
       readers[index - 1] = both;
       readers.erase(readers.begin() + index);
       --index;
@@ -237,20 +237,21 @@ bool Grouping::joinSiblings(Value value) {
 bool Grouping::joinReaders(Operation *op) {
   if (!getGroup(op)->isOpen)
     return false;
-  llvm::SmallSetVector<Group *, 4> readers;
+  llvm::SmallSetVector<OpGroup *, 4> readers;
   for (Operation *user : op->getUsers())
-    if (Group *reader = getGroup(user); reader && reader->isOpen)
+    if (OpGroup *reader = getGroup(user); reader && reader->isOpen)
       readers.insert(reader);
-  SmallVector<Group *> latestFirst = readers.takeVector();
-  llvm::sort(latestFirst, [](Group *a, Group *b) { return a->last > b->last; });
+  SmallVector<OpGroup *> latestFirst = readers.takeVector();
+  llvm::sort(latestFirst,
+             [](OpGroup *a, OpGroup *b) { return a->last > b->last; });
   bool hasJoined = false;
-  for (Group *reader : latestFirst)
+  for (OpGroup *reader : latestFirst)
     hasJoined |= tryJoin(getGroup(op), reader) != nullptr;
   return hasJoined;
 }
 
 // Whether `reader` would read nothing more if it computed `op` itself.
-bool Grouping::canCopy(Operation *op, Group *reader) {
+bool Grouping::canCopy(Operation *op, OpGroup *reader) {
   if (!reader || !reader->isOpen || reader->ops.size() >= limits.operations)
     return false;
   bool readsAll = llvm::all_of(op->getOperands(), [&](Value operand) {
@@ -261,7 +262,7 @@ bool Grouping::canCopy(Operation *op, Group *reader) {
   return readsAll && KernelDomain::analyse(merge({op}, reader->ops));
 }
 
-void Grouping::copyTo(Group *reader, Operation *op) {
+void Grouping::copyTo(OpGroup *reader, Operation *op) {
   OpBuilder builder(op);
   Operation *copy = builder.clone(*op);
   positions[copy] = positions[op];
@@ -274,7 +275,7 @@ void Grouping::copyTo(Group *reader, Operation *op) {
 
 // Whether the others can still share loops without `op`, if nothing of the
 // group reads it: it may be what relates them.
-bool Grouping::canLose(Group *group, Operation *op) {
+bool Grouping::canLose(OpGroup *group, Operation *op) {
   if (group->ops.size() == 1 ||
       llvm::any_of(op->getUsers(),
                    [&](Operation *user) { return getGroup(user) == group; }))
@@ -292,18 +293,18 @@ void Grouping::copyToReaders() {
         countElements(op.getResult(0)) > 1 && isWithoutReduction(&op))
       ops.push_back(&op);
   for (Operation *op : llvm::reverse(ops)) {
-    Group *writer = getGroup(op);
-    llvm::SmallSetVector<Group *, 4> readers;
+    OpGroup *writer = getGroup(op);
+    llvm::SmallSetVector<OpGroup *, 4> readers;
     for (Operation *user : op->getUsers())
       if (getGroup(user) != writer)
         readers.insert(getGroup(user));
     bool isStored = llvm::any_of(
-        readers, [&](Group *reader) { return !canCopy(op, reader); });
+        readers, [&](OpGroup *reader) { return !canCopy(op, reader); });
     if (isStored)
       continue; // Then it may as well be read.
     if (!canLose(writer, op))
       continue;
-    for (Group *reader : readers)
+    for (OpGroup *reader : readers)
       copyTo(reader, op);
     if (op->use_empty()) {
       llvm::erase(writer->ops, op);

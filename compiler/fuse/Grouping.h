@@ -3,7 +3,7 @@
 #define KILN_COMPILER_FUSE_GROUPING_H
 
 #include "compiler/backend/Backend.h"
-#include "compiler/fuse/GroupOrder.h"
+#include "compiler/fuse/AcyclicOrder.h"
 #include "compiler/fuse/OpFacts.h"
 #include "dialects/kiln/Kiln.h"
 
@@ -15,7 +15,7 @@
 namespace kiln {
 
 /// Ops that become one kernel, or one op that does not become a kernel.
-struct Group {
+struct OpGroup {
   unsigned index = 0;                       ///< In program order.
   llvm::SmallVector<mlir::Operation *> ops; ///< In program order; empty once
                                             ///< another group has taken them.
@@ -40,35 +40,35 @@ public:
   /// anyway: the square of a gradient, for its norm and for Adam.
   void copyToReaders();
   /// Groups in an order that respects their dependences.
-  llvm::SmallVector<Group *> getOrder();
+  llvm::SmallVector<OpGroup *> getOrder();
 
 private:
-  using Groups = llvm::SmallVector<Group *, 4>;
+  using Groups = llvm::SmallVector<OpGroup *, 4>;
 
-  Groups findReaders(Group *group);
+  Groups findReaders(OpGroup *group);
   bool joinReaders(mlir::Operation *op);
   bool joinSiblings(mlir::Value value);
-  Group *tryJoin(Group *writer, Group *reader);
-  bool canJoin(Group *writer, Group *reader);
-  bool canShareLoops(Group *writer, Group *reader);
-  void markNeighbours(Group *group);
-  bool canCopy(mlir::Operation *op, Group *reader);
-  bool canLose(Group *group, mlir::Operation *op);
-  void copyTo(Group *reader, mlir::Operation *op);
+  OpGroup *tryJoin(OpGroup *writer, OpGroup *reader);
+  bool canJoin(OpGroup *writer, OpGroup *reader);
+  bool canShareLoops(OpGroup *writer, OpGroup *reader);
+  void markNeighbours(OpGroup *group);
+  bool canCopy(mlir::Operation *op, OpGroup *reader);
+  bool canLose(OpGroup *group, mlir::Operation *op);
+  void copyTo(OpGroup *reader, mlir::Operation *op);
   llvm::SmallVector<mlir::Operation *>
   merge(llvm::ArrayRef<mlir::Operation *> some,
         llvm::ArrayRef<mlir::Operation *> others);
   llvm::SmallVector<Groups> findEdges(bool withVariables);
-  llvm::SmallVector<Group *> sort(llvm::ArrayRef<Groups> edges);
+  llvm::SmallVector<OpGroup *> sort(llvm::ArrayRef<Groups> edges);
 
-  Group *getGroup(mlir::Operation *op) const { return groupOf.lookup(op); }
+  OpGroup *getGroup(mlir::Operation *op) const { return groupOf.lookup(op); }
   bool isFusing() const { return limits.operations > 1; }
 
   mlir::Block &block;
   FusionLimits limits;
-  std::vector<std::unique_ptr<Group>> groups;
-  std::unique_ptr<GroupOrder> order;
-  llvm::DenseMap<mlir::Operation *, Group *> groupOf;
+  std::vector<std::unique_ptr<OpGroup>> groups;
+  std::unique_ptr<AcyclicOrder> order;
+  llvm::DenseMap<mlir::Operation *, OpGroup *> groupOf;
   llvm::DenseMap<mlir::Operation *, unsigned> positions;
   /// Collectives run in program order on every device, however each of them
   /// fuses the other ops.
@@ -77,8 +77,8 @@ private:
   /// Ops with unusual rows join others last, lest they keep them from each
   /// other.
   bool joinsUnusual = false;
-  bool isFirstTry = false;                ///< Of all ops.
-  llvm::SetVector<Group *> changedGroups; ///< During the first try.
+  bool isFirstTry = false;                  ///< Of all ops.
+  llvm::SetVector<OpGroup *> changedGroups; ///< During the first try.
   /// Ops, and values by their numbers, whose groups have changed since they
   /// were tried; nothing new can come of any other.
   llvm::BitVector changedOps, changedValues;
@@ -90,7 +90,7 @@ private:
   /// long as neither changes they cannot: the obstacle is in their ops, or a
   /// path between them through others, and joins of others keep paths.
   llvm::DenseSet<
-      std::pair<std::pair<Group *, unsigned>, std::pair<Group *, unsigned>>>
+      std::pair<std::pair<OpGroup *, unsigned>, std::pair<OpGroup *, unsigned>>>
       refused;
 };
 

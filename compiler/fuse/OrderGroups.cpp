@@ -22,10 +22,10 @@ SmallVector<Grouping::Groups> Grouping::findEdges(bool withVariables) {
   for (auto read : block.getOps<ReadOp>())
     reads[read.getVariable()].push_back(read);
   for (auto assign : block.getOps<AssignOp>()) {
-    Group *maker = getGroup(assign.getValue().getDefiningOp());
+    OpGroup *maker = getGroup(assign.getValue().getDefiningOp());
     for (ReadOp read : reads[assign.getVariable()])
       for (Operation *user : read->getUsers())
-        if (Group *reader = getGroup(user);
+        if (OpGroup *reader = getGroup(user);
             maker && reader && reader != maker &&
             !llvm::is_contained(edges[reader->index], maker))
           edges[reader->index].push_back(maker);
@@ -34,7 +34,7 @@ SmallVector<Grouping::Groups> Grouping::findEdges(bool withVariables) {
 }
 
 // Whether a group gives variables their next values.
-static bool isUpdate(Group *group) {
+static bool isUpdate(OpGroup *group) {
   return llvm::any_of(group->ops, [](Operation *op) {
     return llvm::any_of(op->getUsers(),
                         [](Operation *user) { return isa<AssignOp>(user); });
@@ -43,7 +43,7 @@ static bool isUpdate(Group *group) {
 
 // Whether it needs no memory of its own, or frees some. Collectives keep their
 // place in the program, which is chosen for them.
-static bool isEager(Group *group) {
+static bool isEager(OpGroup *group) {
   Operation *first = group->ops.front();
   if (isa<Collective>(first))
     return false;
@@ -56,25 +56,25 @@ static bool isEager(Group *group) {
 // Follows the program, except that updates of variables, and the scalars that
 // they wait for, run as soon as they can: then a gradient dies where it is
 // computed, while it is still in the cache.
-SmallVector<Group *> Grouping::sort(ArrayRef<Groups> edges) {
+SmallVector<OpGroup *> Grouping::sort(ArrayRef<Groups> edges) {
   SmallVector<unsigned> missing(groups.size());
   for (const Groups &readers : edges)
-    for (Group *later : readers)
+    for (OpGroup *later : readers)
       ++missing[later->index];
-  using Entry = std::tuple<unsigned, unsigned, Group *>;
+  using Entry = std::tuple<unsigned, unsigned, OpGroup *>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
-  auto push = [&](Group *group) {
+  auto push = [&](OpGroup *group) {
     ready.push({isEager(group) ? 0 : 1, group->last, group});
   };
   for (auto &group : groups)
     if (!group->ops.empty() && missing[group->index] == 0)
       push(group.get());
-  SmallVector<Group *> sorted;
+  SmallVector<OpGroup *> sorted;
   while (!ready.empty()) {
-    Group *group = std::get<Group *>(ready.top());
+    OpGroup *group = std::get<OpGroup *>(ready.top());
     ready.pop();
     sorted.push_back(group);
-    for (Group *later : edges[group->index])
+    for (OpGroup *later : edges[group->index])
       if (--missing[later->index] == 0)
         push(later);
   }
@@ -83,10 +83,10 @@ SmallVector<Group *> Grouping::sort(ArrayRef<Groups> edges) {
 
 // Two variables that take each other's values have no order in which both are
 // written in place; one is then copied.
-SmallVector<Group *> Grouping::getOrder() {
+SmallVector<OpGroup *> Grouping::getOrder() {
   size_t live =
       llvm::count_if(groups, [](auto &group) { return !group->ops.empty(); });
-  SmallVector<Group *> sorted = sort(findEdges(/*withVariables=*/true));
+  SmallVector<OpGroup *> sorted = sort(findEdges(/*withVariables=*/true));
   return sorted.size() == live ? sorted
                                : sort(findEdges(/*withVariables=*/false));
 }

@@ -3,7 +3,7 @@
 
 #include "compiler/config/CanonicalText.h"
 #include "compiler/config/Config.h"
-#include "compiler/config/ShareBatch.h"
+#include "compiler/plan/ShareBatch.h"
 
 namespace kiln {
 

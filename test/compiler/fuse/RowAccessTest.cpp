@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Reads, reductions and stores of a kernel in each pass over a row.
 #include "compiler/fuse/RowAccess.h"
-#include "compiler/fuse/InPlace.h"
+#include "compiler/lower/InPlace.h"
 #include "test/compiler/CompiledModule.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/fuse/InPlace.h"
+#include "compiler/lower/InPlace.h"
 #include "compiler/fuse/RowAccess.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_FUSE_INPLACE_H
-#define KILN_COMPILER_FUSE_INPLACE_H
+#ifndef KILN_COMPILER_LOWER_INPLACE_H
+#define KILN_COMPILER_LOWER_INPLACE_H
 
 #include "dialects/kiln/Kiln.h"
 
@@ -14,4 +14,4 @@ getOverwritableInputs(mlir::Block &body);
 
 } // namespace kiln
 
-#endif // KILN_COMPILER_FUSE_INPLACE_H
+#endif // KILN_COMPILER_LOWER_INPLACE_H

@@ -6,7 +6,7 @@
 // algorithm for directed acyclic graphs", with one search instead of two).
 // Most merges that would close a cycle join a forward op to its backward pass,
 // far away; a mask of ops on a longest path tells these without a search.
-#include "compiler/fuse/GroupOrder.h"
+#include "compiler/fuse/AcyclicOrder.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -16,7 +16,7 @@ namespace kiln {
 
 static constexpr uint64_t kGap = uint64_t(1) << 32; // Between new labels.
 
-GroupOrder::GroupOrder(
+AcyclicOrder::AcyclicOrder(
     llvm::ArrayRef<llvm::SmallVector<unsigned, 4>> readersOfGroups)
     : nodes(readersOfGroups.size() + 1) {
   unsigned count = readersOfGroups.size();
@@ -33,7 +33,7 @@ GroupOrder::GroupOrder(
 
 // Evenly spaced along a longest path; paths between distant ops mostly lead
 // over one.
-void GroupOrder::choosePivots() {
+void AcyclicOrder::choosePivots() {
   unsigned count = nodes.size() - 1;
   std::vector<unsigned> height(count), successor(count, count);
   for (unsigned group = count; group-- > 0;)
@@ -62,14 +62,14 @@ void GroupOrder::choosePivots() {
       nodes[reader].reachedFrom |= nodes[group].reachedFrom;
 }
 
-unsigned GroupOrder::resolve(unsigned group) {
+unsigned AcyclicOrder::resolve(unsigned group) {
   while (nodes[group].mergedInto != group)
     group = nodes[group].mergedInto = nodes[nodes[group].mergedInto].mergedInto;
   return group;
 }
 
 // Merging others only adds paths, so the masks of the program remain true.
-bool GroupOrder::hasPathOverPivot(unsigned from, unsigned to) {
+bool AcyclicOrder::hasPathOverPivot(unsigned from, unsigned to) {
   uint64_t common = nodes[from].reaches & nodes[to].reachedFrom;
   for (; common; common &= common - 1) {
     unsigned pivot = resolve(pivots[llvm::countr_zero(common)]);
@@ -81,7 +81,7 @@ bool GroupOrder::hasPathOverPivot(unsigned from, unsigned to) {
 
 // Finds the groups before `to` that need something of `from`. False if `to`
 // needs one of them in turn.
-bool GroupOrder::findReadersBefore(unsigned from, unsigned to) {
+bool AcyclicOrder::findReadersBefore(unsigned from, unsigned to) {
   ++searches;
   found.clear();
   uint64_t end = nodes[to].label;
@@ -106,12 +106,12 @@ bool GroupOrder::findReadersBefore(unsigned from, unsigned to) {
   return true;
 }
 
-void GroupOrder::unlink(unsigned group) {
+void AcyclicOrder::unlink(unsigned group) {
   nodes[nodes[group].last].next = nodes[group].next;
   nodes[nodes[group].next].last = nodes[group].last;
 }
 
-void GroupOrder::relabel() {
+void AcyclicOrder::relabel() {
   unsigned head = nodes.size() - 1;
   uint64_t label = 0;
   nodes[head].label = 0;
@@ -120,7 +120,8 @@ void GroupOrder::relabel() {
     nodes[group].label = label += kGap;
 }
 
-void GroupOrder::insertAfter(unsigned place, llvm::ArrayRef<unsigned> groups) {
+void AcyclicOrder::insertAfter(unsigned place,
+                               llvm::ArrayRef<unsigned> groups) {
   unsigned head = nodes.size() - 1, last = place, next = nodes[place].next;
   for (unsigned group : groups) {
     nodes[group].last = last;
@@ -139,7 +140,7 @@ void GroupOrder::insertAfter(unsigned place, llvm::ArrayRef<unsigned> groups) {
     nodes[group].label = begin += step;
 }
 
-bool GroupOrder::merge(unsigned kept, unsigned taken) {
+bool AcyclicOrder::merge(unsigned kept, unsigned taken) {
   bool isKeptFirst = nodes[kept].label < nodes[taken].label;
   unsigned from = isKeptFirst ? kept : taken, to = isKeptFirst ? taken : kept;
   if (hasPathOverPivot(from, to) || !findReadersBefore(from, to))

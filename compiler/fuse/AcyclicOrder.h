@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_FUSE_GROUPORDER_H
-#define KILN_COMPILER_FUSE_GROUPORDER_H
+#ifndef KILN_COMPILER_FUSE_ACYCLICORDER_H
+#define KILN_COMPILER_FUSE_ACYCLICORDER_H
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/SmallVector.h"
@@ -14,10 +14,10 @@ namespace kiln {
 /// group comes before its readers, and a merge that would close a cycle is
 /// refused. A merge moves only the groups that must move, so fusing a deep
 /// model takes time in proportion to its depth.
-class GroupOrder {
+class AcyclicOrder {
 public:
   /// Groups are numbered in program order; each reader comes later.
-  explicit GroupOrder(
+  explicit AcyclicOrder(
       llvm::ArrayRef<llvm::SmallVector<unsigned, 4>> readersOfGroups);
 
   /// Makes one group of two; it has the number `kept`. False, and nothing has
@@ -54,4 +54,4 @@ private:
 
 } // namespace kiln
 
-#endif // KILN_COMPILER_FUSE_GROUPORDER_H
+#endif // KILN_COMPILER_FUSE_ACYCLICORDER_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/config/ShareBatch.h"
+#include "compiler/plan/ShareBatch.h"
 
 #include <algorithm>
 #include <cmath>
