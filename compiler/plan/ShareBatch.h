@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#ifndef KILN_COMPILER_CONFIG_SHARE_BATCH_H
-#define KILN_COMPILER_CONFIG_SHARE_BATCH_H
+#ifndef KILN_COMPILER_PLAN_SHARE_BATCH_H
+#define KILN_COMPILER_PLAN_SHARE_BATCH_H
 
 #include <cstdint>
 #include <optional>
