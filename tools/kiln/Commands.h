@@ -17,7 +17,7 @@ constexpr int exitUsage = 2;
 constexpr int exitVerification = 9;
 constexpr int exitInternal = 70;
 
-struct CompileOptions {
+struct CompileArguments {
   std::string config;
   std::vector<std::string> overrides;
   std::string output;
@@ -40,11 +40,11 @@ struct RunOptions {
 };
 
 /// Each prints its errors and returns the exit code.
-int runCompileCommand(const CompileOptions &options);
-int runTrainCommand(const CompileOptions &options, const RunOptions &run);
+int runCompileCommand(const CompileArguments &options);
+int runTrainCommand(const CompileArguments &options, const RunOptions &run);
 int runRunCommand(const RunOptions &options);
 /// `plans` is all or a number.
-int runVerifyCommand(const CompileOptions &options, const std::string &plans,
+int runVerifyCommand(const CompileArguments &options, const std::string &plans,
                      uint64_t steps);
 int runSession(Session &session, const RunOptions &options);
 int runInspectCommand(const std::string &artifact, bool isJson,

@@ -24,7 +24,7 @@ namespace {
 /// One compilation from config to a file that can be run.
 class Compilation {
 public:
-  explicit Compilation(const CompileOptions &options)
+  explicit Compilation(const CompileArguments &options)
       : options(options), cache(Cache::defaultFolder(), printWarning) {}
 
   /// Reads the config and looks into the cache. Returns an exit code.
@@ -42,7 +42,7 @@ public:
 private:
   void saveReproducer() const;
 
-  const CompileOptions &options;
+  const CompileArguments &options;
   std::chrono::steady_clock::time_point start =
       std::chrono::steady_clock::now();
   Cache cache;
@@ -155,7 +155,7 @@ int reportIo(const std::string &path, int error) {
 
 } // namespace
 
-int runCompileCommand(const CompileOptions &options) {
+int runCompileCommand(const CompileArguments &options) {
   Compilation compilation(options);
   if (int code = compilation.prepare())
     return code;
@@ -216,7 +216,7 @@ static std::optional<Session> compileAndLoad(Compilation &compilation,
   return session;
 }
 
-int runTrainCommand(const CompileOptions &options, const RunOptions &run) {
+int runTrainCommand(const CompileArguments &options, const RunOptions &run) {
   if (World::isOneOfMany()) {
     printError("mpirun has started several of kiln train, each of which would "
                "train alone; wanted kiln train -n N, or kiln compile and "

@@ -91,7 +91,7 @@ CompileFunction openCompiler(const std::string &library) {
   return reinterpret_cast<CompileFunction>(symbol);
 }
 
-int callCompiler(const std::string &library, const CompileOptions &options,
+int callCompiler(const std::string &library, const CompileArguments &options,
                  const std::string &output) {
   CompileFunction compile = openCompiler(library);
   if (!compile)
@@ -197,7 +197,7 @@ std::string findCompilerLibrary() {
   return findLibrary("libKilnCompiler.so");
 }
 
-int compileInChild(const std::string &library, const CompileOptions &options,
+int compileInChild(const std::string &library, const CompileArguments &options,
                    const std::string &output) {
   SignalGuard guard;
   if (!sharedActivity && isatty(STDERR_FILENO))

@@ -37,7 +37,7 @@ std::string findCompilerLibrary();
 /// this one. A signal that stops the command stops the child too. Returns the
 /// child's exit code, 128 + n after a signal from the user, and exitInternal
 /// when the child crashed.
-int compileInChild(const std::string &library, const CompileOptions &options,
+int compileInChild(const std::string &library, const CompileArguments &options,
                    const std::string &output);
 
 /// Whether a child can open the library; prints why not.

@@ -85,7 +85,7 @@ int runSelf(std::vector<std::string> arguments, const std::string &log) {
 /// Runs plans of a config, one after the other, in a folder.
 class Trials {
 public:
-  Trials(const CompileOptions &options, uint64_t steps,
+  Trials(const CompileArguments &options, uint64_t steps,
          const std::filesystem::path &folder)
       : options(options), steps(steps), losses(folder / "losses"),
         log(folder / "log") {}
@@ -149,7 +149,7 @@ private:
     return outcome;
   }
 
-  const CompileOptions &options;
+  const CompileArguments &options;
   uint64_t steps;
   std::string losses, log;
 };
@@ -346,7 +346,7 @@ int comparePlans(const Trials &trials, const Config &config,
 
 } // namespace
 
-int runVerifyCommand(const CompileOptions &options, const std::string &plans,
+int runVerifyCommand(const CompileArguments &options, const std::string &plans,
                      uint64_t steps) {
   std::optional<size_t> count = parseCount(plans);
   if (!count) {

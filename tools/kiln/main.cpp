@@ -246,7 +246,7 @@ private:
   CLI::App app{"kiln"};
   CLI::App *train, *compileVerb, *runVerb, *verify, *inspect, *cache,
       *checkpoint, *doctor, *help;
-  CompileOptions compile;
+  CompileArguments compile;
   RunOptions runOptions;
   std::string word, runFolder, plans = "12";
   std::vector<std::string> paths;
