@@ -83,7 +83,17 @@ static void sinkScalars(Block &block) {
   }
 }
 
+// Moves views to the ops that compute their operands: a gradient is flattened
+// where it is assigned, and its sum would wait for that.
+static void hoistViews(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(block))
+    if (isMovement(&op, Movement::view) && op.getNumOperands() == 1)
+      if (Operation *maker = op.getOperand(0).getDefiningOp())
+        op.moveAfter(maker);
+}
+
 void startSums(Block &block) {
+  hoistViews(block);
   for (Operation &op : llvm::make_early_inc_range(block)) {
     if (!isSum(&op))
       continue;
