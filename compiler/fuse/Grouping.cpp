@@ -181,8 +181,8 @@ void Grouping::fuseAll() {
   SmallVector<Operation *> ops;
   for (auto &group : groups)
     ops.push_back(group->ops.front());
-  for (Value value : values)
-    valueNumbers[value] = valueNumbers.size();
+  for (auto [number, value] : llvm::enumerate(values))
+    valueNumbers[value] = number;
   changedOps.resize(ops.size(), true);
   changedValues.resize(values.size(), true);
   isFirstTry = true;

@@ -61,17 +61,18 @@ SmallVector<OpGroup *> Grouping::sort(ArrayRef<Groups> edges) {
   for (const Groups &readers : edges)
     for (OpGroup *later : readers)
       ++missing[later->index];
-  using Entry = std::tuple<unsigned, unsigned, OpGroup *>;
+  // Whether it can wait, its last op, its index.
+  using Entry = std::tuple<bool, unsigned, unsigned>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
   auto push = [&](OpGroup *group) {
-    ready.push({isEager(group) ? 0 : 1, group->last, group});
+    ready.push({!isEager(group), group->last, group->index});
   };
   for (auto &group : groups)
     if (!group->ops.empty() && missing[group->index] == 0)
       push(group.get());
   SmallVector<OpGroup *> sorted;
   while (!ready.empty()) {
-    OpGroup *group = std::get<OpGroup *>(ready.top());
+    OpGroup *group = groups[std::get<2>(ready.top())].get();
     ready.pop();
     sorted.push_back(group);
     for (OpGroup *later : edges[group->index])
