@@ -190,6 +190,7 @@ void ImageWriter::addKernels() {
     entry->family = kernel.getFamily()->str();
     entry->tuning = printTuning(toTuning(*kernel.getTuning()));
     SmallVector<const Backend *> all = backends.getAll();
+    entry->host = kernel.getSpace() == exec::MemorySpace::host;
     entry->target =
         llvm::find(all, &backends.get(kernel.getSpace())) - all.begin();
     for (auto [symbol, items] :

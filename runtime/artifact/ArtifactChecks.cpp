@@ -471,13 +471,25 @@ private:
     if (launch.kernel() >= index_.kernels()->size())
       return fault(what + " launches kernel " + str(launch.kernel()) + " of " +
                    str(index_.kernels()->size()));
-    const auto *sizes = index_.kernels()->Get(launch.kernel())->buffers();
+    const Kernel &kernel = *index_.kernels()->Get(launch.kernel());
+    const auto *sizes = kernel.buffers();
     if (sizes && sizes->size() != launch.places()->size())
       return fault(what + " has " + str(launch.places()->size()) +
                    " buffers, its kernel wants " + str(sizes->size()));
-    for (uint32_t i = 0; i < launch.places()->size(); ++i)
-      checkPlace(launch.places()->Get(i), sizes ? sizes->Get(i) : 0, repeat,
-                 what + " buffer " + str(i));
+    for (uint32_t i = 0; i < launch.places()->size(); ++i) {
+      const Place *place = launch.places()->Get(i);
+      std::string buffer = what + " buffer " + str(i);
+      checkPlace(place, sizes ? sizes->Get(i) : 0, repeat, buffer);
+      bool isOnHost = place->offset() >= image_->arena_bytes();
+      if (sizes && sizes->Get(i) != 0 && isOnHost != kernel.host())
+        fault(buffer + " is in " + nameSpace(isOnHost) +
+              " memory, its kernel works on " + nameSpace(kernel.host()) +
+              " memory");
+    }
+  }
+
+  static std::string nameSpace(bool isOnHost) {
+    return isOnHost ? "host" : "device";
   }
 
   void checkCollective(const Collective &collective, uint64_t bytes,

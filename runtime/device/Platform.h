@@ -20,9 +20,8 @@ struct PlatformOptions {
   unsigned workers; // Of a device that computes on the host.
   bool isProfiled;
   Trace *trace; // Null for none.
-  /// The host's own workers. Kernels whose memory space is the host's run
-  /// here; a kind of device that shares the host's memory may run them on its
-  /// own workers instead, because both see the same bytes.
+  /// The host's own workers. Kernels on host memory run here, for all devices
+  /// of the process in turn.
   Team &host;
 };
 

@@ -114,7 +114,7 @@ Status Session::start(const SessionOptions &options) {
   if (Status status = openTrace(options.tracePath); !status.ok())
     return status;
   unsigned workers = options.threads ? options.threads : planned;
-  // Passive: the devices are idle while it works, and the reverse.
+  // Passive: a device's workers need the cores while the host is idle.
   Expected<std::unique_ptr<Team>> host =
       Team::start(std::clamp(count * workers, 1u,
                              std::max(std::thread::hardware_concurrency(), 1u)),

@@ -74,6 +74,7 @@ void Team::serve(int64_t index) {
 }
 
 void Team::enter(Function function, void *data) {
+  std::lock_guard turn(running_);
   function_ = function;
   data_ = data;
   run_.open();

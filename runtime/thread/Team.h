@@ -5,6 +5,7 @@
 #include "runtime/thread/Gate.h"
 #include "runtime/thread/Thread.h"
 
+#include <mutex>
 #include <vector>
 
 namespace kiln {
@@ -20,8 +21,8 @@ struct Worker {
 };
 
 /// Workers of a device or of the host: threads that are started once and
-/// allocate nothing. The caller of `run` is worker 0. One run at a time, from
-/// any thread.
+/// allocate nothing. The caller of `run` is worker 0. Any thread may call it;
+/// runs take turns.
 class Team {
 public:
   /// `failed` if the system refuses a thread. A team that `isPassive` sleeps
@@ -93,6 +94,7 @@ private:
   std::vector<Taken> taken_;
   std::vector<std::atomic<int>> cores_; // Where each worker last waited.
 
+  std::mutex running_;
   Function function_ = nullptr; // Null tells the threads to end.
   void *data_ = nullptr;
   Gate run_, meeting_;

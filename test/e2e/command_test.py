@@ -90,8 +90,9 @@ class Command(KilnTest):
         self.assertGreaterEqual(rows["weight gradients"], rows["parameters"] / 2)
         gradients = {live["name"]: live["layer"] for live in image["peak"]
                      if live["kind"] == "gradient" and "layer" in live}
-        self.assertEqual(gradients["h.0.mlp.c_fc.weight"], 0)
-        self.assertEqual(gradients["h.1.mlp.c_fc.weight"], 1)
+        # Made before the last gradients, so live at the peak wherever scratch, which follows the caches, puts it.
+        self.assertEqual(gradients["h.0.mlp.c_proj.weight"], 0)
+        self.assertEqual(gradients["h.1.mlp.c_proj.weight"], 1)
 
     def test_compile_inspect_run(self):
         out, _ = self.kiln("compile", "tiny.yaml", "-o", "m.kiln")

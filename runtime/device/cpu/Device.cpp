@@ -65,9 +65,10 @@ Status Device::reserve() {
   std::unique_ptr<RedZones> redZones;
   if (image().red_zones())
     redZones = std::make_unique<RedZones>(image(), arena->base());
-  Site site{options.artifact,   platform_.library(),  platform_.groups(),
-            *communicator,      arena->base(),        number(),
-            options.isProfiled, addTrack("compute"), redZones.get()};
+  Site site{options.artifact, platform_.library(), platform_.groups(),
+            *communicator,    arena->base(),       number(),
+            options.host,     options.isProfiled,  addTrack("compute"),
+            redZones.get()};
   std::vector<Executor> executors;
   for (const artifact::Program *program : *image().programs()) {
     Expected<Executor> executor = Executor::create(*program, site);

@@ -25,6 +25,7 @@ Expected<Executor> Executor::create(const artifact::Program &program,
                                     const Site &site) {
   Executor executor;
   executor.communicator_ = &site.communicator;
+  executor.host_ = &site.host;
   executor.track_ = site.track;
   executor.redZones_ = site.redZones;
   executor.isTimed_ = site.isProfiled || site.track;
@@ -98,10 +99,11 @@ Status Executor::addLaunch(const artifact::Launch &launch, const Site &site) {
                         stage->symbol()->str() +
                         "', which the kernels do not have; compile again "
                         "with this kiln");
-    steps_.push_back({Action::stage, function, count(launches_.size()),
+    steps_.push_back({kernel.host() ? Action::hostStage : Action::stage,
+                      function, count(launches_.size()),
                       static_cast<int64_t>(stage->items()),
-                      /*isSolo=*/stage->items() <= 1, /*meetsAfter=*/true,
-                      /*endsCommand=*/false});
+                      /*isSolo=*/kernel.host() || stage->items() <= 1,
+                      /*meetsAfter=*/true, /*endsCommand=*/false});
   }
   Buffers buffers{count(buffers_.size()), launch.places()->size(),
                   /*isStrided=*/false};
@@ -212,6 +214,8 @@ void Executor::runStep(Team &team, Worker worker, const Step &step,
   switch (step.action) {
   case Action::stage:
     return runStage(team, worker, step, repetition);
+  case Action::hostStage:
+    return runHostStage(step, repetition);
   case Action::move:
     return runMove(worker, moves_[step.index], repetition, step.isSolo);
   case Action::start:
@@ -241,6 +245,24 @@ void Executor::runStage(Team &team, Worker worker, const Step &step,
     team.share(worker, step.items, body);
   else if (step.items != 0)
     body(0, step.items);
+}
+
+// The device's first worker is the host's first worker for this stage. Scratch
+// has room for the workers that the artifact was planned for.
+void Executor::runHostStage(const Step &step, uint64_t repetition) {
+  void *const *buffers =
+      resolve(Worker{0, 1}, launches_[step.index], repetition);
+  auto planned = static_cast<int64_t>(strided_.size());
+  auto body = [&](Worker worker) {
+    FlushDenormals flush;
+    Worker share{worker.index, std::min(worker.count, planned)};
+    if (share.index >= share.count)
+      return;
+    int64_t begin = share.begin(step.items), end = share.end(step.items);
+    if (begin != end)
+      step.function(buffers, begin, end, share.index);
+  };
+  host_->run(body);
 }
 
 void Executor::runMove(Worker worker, const Move &move, uint64_t repetition,

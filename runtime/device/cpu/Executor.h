@@ -23,6 +23,7 @@ struct Site {
   Communicator &communicator; // The program's collectives are added to it.
   std::byte *arena;
   uint32_t device;
+  Team &host; // Runs kernels on host memory.
   bool isProfiled;
   Track *track;             // Null for no trace.
   const RedZones *redZones; // Null for none.
@@ -63,9 +64,9 @@ private:
     uint64_t rows = 1, zeros = 0;
     uint64_t targetPitch = 0, sourcePitch = 0; // From one row to the next.
   };
-  enum class Action : uint8_t { stage, move, start, wait };
+  enum class Action : uint8_t { stage, hostStage, move, start, wait };
   /// The unit between two meetings: a stage of a launch, a move, or a command
-  /// to the device's communicator.
+  /// to the device's communicator or to the host's workers.
   struct Step {
     Action action;
     StageFunction function; // Of a stage.
@@ -98,6 +99,7 @@ private:
                uint64_t repetition);
   void runStage(Team &team, Worker worker, const Step &step,
                 uint64_t repetition);
+  void runHostStage(const Step &step, uint64_t repetition);
   void runMove(Worker worker, const Move &move, uint64_t repetition,
                bool isSolo) const;
   void *const *resolve(Worker worker, const Buffers &buffers,
@@ -112,6 +114,7 @@ private:
   std::vector<Move> moves_;
   std::vector<CommandProfile> profile_; // Empty unless it is timed.
   Communicator *communicator_ = nullptr;
+  Team *host_ = nullptr;
   Track *track_ = nullptr;
   const RedZones *redZones_ = nullptr;
   std::vector<std::string> commands_; // By step, if there are red zones.

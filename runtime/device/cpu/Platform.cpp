@@ -34,9 +34,9 @@ Platform::open(const PlatformOptions &options) {
                       std::to_string(mostDevices));
   const artifact::Target *target = artifact.findTarget("cpu");
   if (!target || target->sections()->size() != 1)
-    return Status(Code::inputRejected,
-                  artifact.origin() + ": has no code for the CPU; compile "
-                                      "again with this kiln");
+    return Status(Code::inputRejected, artifact.origin() +
+                                           ": has no code for the CPU; compile "
+                                           "again with this kiln");
   if (Status status = checkTarget(artifact, *target); !status.ok())
     return status;
   Expected<KernelLibrary> library = KernelLibrary::load(

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <immintrin.h>
+#include <set>
 #include <sys/resource.h>
 
 namespace kiln::test {
@@ -16,7 +17,13 @@ using namespace artifact;
 
 static const std::vector<std::byte> &kernels() {
   static const std::vector<std::byte> bytes = compileKernels(R"(
+#define _GNU_SOURCE
 #include <stdint.h>
+#include <unistd.h>
+void name_thread(void *const *b, int64_t begin, int64_t end, int64_t worker) {
+  int32_t *out = b[0];
+  for (int64_t i = begin; i < end; ++i) out[i] = gettid();
+}
 void twice(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   const float *in = b[0]; float *out = b[1];
   for (int64_t i = begin; i < end; ++i) out[i] = 2 * in[i];
@@ -84,6 +91,46 @@ TEST(Executor, SharesItemsOutOverWorkers) {
   std::vector<int32_t> many = recordWorkers(1000);
   for (int i = 0; i < 1000; ++i)
     ASSERT_TRUE(many[i] >= 1 && many[i] <= 3) << i << ": " << many[i];
+}
+
+// Kernels on host memory run on threads of the host: only the thread that
+// submits them is a device's. Two devices take turns.
+TEST(Executor, HostKernelsRunOnTheHostsWorkers) {
+  IndexT index = emptyIndex(4096, 4);
+  setMesh(index, {{"data", 2}});
+  image(index).host_bytes = 4096;
+  image(index).memory[0]->bytes = 8192;
+  uint32_t onDevice = addKernel(index, {{"name_thread", 64}});
+  uint32_t onHost = addKernel(index, {{"name_thread", 64}});
+  index.kernels[onHost]->host = true;
+  ProgramT &program = addProgram(index, "train");
+  addOutput(program, "device", ElementType::i32, {64}, 0);
+  addOutput(program, "host", ElementType::i32, {64}, 4096);
+  addLaunch(program, onDevice, {Place(0, 0)});
+  addLaunch(program, onHost, {Place(4096, 0)});
+  Session session = openSession(index, kernels());
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(session.run("train").ok());
+    std::set<int32_t> device, host;
+    for (size_t number : {0, 1})
+      for (auto [name, others] :
+           {std::pair{"device", &device}, {"host", &host}}) {
+        std::vector<int32_t> threads(64);
+        ASSERT_TRUE(session
+                        .readOutput("train", name,
+                                    std::as_writable_bytes(std::span(threads)),
+                                    number)
+                        .ok());
+        // Worker 0, which has the first item, is the submitting thread.
+        for (int32_t thread : threads)
+          if (thread != threads.front())
+            others->insert(thread);
+        ASSERT_NE(threads.front(), 0) << name;
+        ASSERT_EQ(others->count(0), 0u) << name;
+      }
+    for (int32_t thread : host)
+      EXPECT_EQ(device.count(thread), 0u);
+  }
 }
 
 // A kernel that writes one element past its buffer is named, with the place.

@@ -141,6 +141,21 @@ TEST(Dry, FindsPlacesBetweenDeviceAndHost) {
                           "host's part in 2 repetitions"});
 }
 
+TEST(Dry, FindsBuffersInTheWrongMemory) {
+  IndexT index = gathering();
+  image(index).host_bytes = 4096;
+  image(index).memory[0]->bytes = 8192;
+  uint32_t kernel = addKernel(index, {{"update", 8}});
+  index.kernels[kernel]->buffers = {32};
+  addLaunch(*image(index).programs[0], kernel, {Place(4096, 0)});
+  expectViolation(index, {"command 3 buffer 0 is in host memory, its kernel "
+                          "works on device memory"});
+  index.kernels[kernel]->host = true;
+  command(index, 3).action.AsLaunch()->places = {Place(512, 0)};
+  expectViolation(index, {"command 3 buffer 0 is in device memory, its kernel "
+                          "works on host memory"});
+}
+
 TEST(Dry, FindsPiecesOutsideTheArena) {
   IndexT index = gathering();
   addSlice(*image(index).programs[0], {0}, piece(4080, 256));
