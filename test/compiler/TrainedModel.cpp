@@ -79,6 +79,12 @@ std::vector<double> train(const std::string &text,
   return run(folder.file("model.kiln"));
 }
 
+void expectFalling(const std::vector<double> &losses) {
+  ASSERT_GE(losses.size(), 2u);
+  if (testDeviceComputes())
+    EXPECT_LT(losses.back(), losses.front());
+}
+
 void expectClose(const std::vector<double> &found,
                  const std::vector<double> &wanted, double tolerance,
                  const std::string &what) {

@@ -32,6 +32,9 @@ std::vector<double> train(const std::string &text,
                           const std::vector<std::string> &overrides,
                           bool isReference = false);
 
+/// The model learns: its last loss is below its first.
+void expectFalling(const std::vector<double> &losses);
+
 /// Compares losses relatively, at every step.
 void expectClose(const std::vector<double> &found,
                  const std::vector<double> &wanted, double tolerance,

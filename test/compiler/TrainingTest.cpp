@@ -2,6 +2,7 @@
 // Training steps: losses do not depend on the micro-batch, the number of
 // workers or the run; the same input gives the same bytes; and a composition of
 // ops that no model uses trains through the command like any model.
+#include "test/compiler/TestDevice.h"
 #include "test/compiler/TrainedModel.h"
 
 #include <cstdlib>
@@ -77,7 +78,7 @@ protected:
 TEST_P(Training, LossesDoNotDependOnTheMicroBatch) {
   std::vector<double> whole = train(text(), {precision()});
   ASSERT_EQ(whole.size(), 20u);
-  EXPECT_LT(whole.back(), whole.front());
+  expectFalling(whole);
   for (int micro : {1, 3, 4})
     expectClose(train(text(), {precision(), "training.micro_batch=" +
                                                 std::to_string(micro)}),
@@ -122,6 +123,8 @@ std::string snapshot(const Session &session) {
 
 // The update of a step that has gone wrong would spoil the weights for good.
 TEST(NotFinite, StepChangesNoVariable) {
+  if (!testDeviceComputes())
+    GTEST_SKIP() << "no value of this device is ever infinite";
   Data data;
   TemporaryFolder folder;
   for (const char *optimizer :

@@ -4,6 +4,7 @@
 // of a cut gives it. Blocks, flat shards and partial sums are included.
 #include "compiler/shard/Resharder.h"
 #include "test/compiler/CompiledModule.h"
+#include "test/compiler/TestDevice.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -143,7 +144,8 @@ void checkMesh(int64_t data, int64_t tensor) {
                                   std::as_writable_bytes(std::span(found)),
                                   device)
                       .ok());
-      EXPECT_EQ(found, wanted) << "pair " << number << ", device " << device;
+      if (testDeviceComputes())
+        EXPECT_EQ(found, wanted) << "pair " << number << ", device " << device;
     }
 }
 
