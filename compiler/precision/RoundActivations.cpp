@@ -21,10 +21,7 @@ namespace kiln {
 static bool isRounded(Operation *op) {
   if (isMovement(op, Movement::lookup))
     return true;
-  auto structured = dyn_cast<Structured>(op);
-  bool isSum = structured && op->getNumOperands() == 1 &&
-               structured.getReduction() == Reduction::sum;
-  return !isa<Rearranging, ConvertOp>(op) && !isSum;
+  return !isa<Rearranging, ConvertOp>(op) && !isSum(op);
 }
 
 static bool isActivation(Value value) {

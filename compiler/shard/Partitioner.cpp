@@ -210,10 +210,7 @@ LogicalResult Partitioner::visit(Operation *op) {
 }
 
 static bool isSumOfAll(Operation *op) {
-  auto structured = dyn_cast<Structured>(op);
-  return structured && op->getNumOperands() == 1 &&
-         structured.getReduction() == Reduction::sum &&
-         tensorType(op->getResult(0)).getRank() == 0;
+  return isSum(op) && tensorType(op->getResult(0)).getRank() == 0;
 }
 
 LogicalResult Partitioner::dispatch(Operation *op) {

@@ -179,6 +179,12 @@ bool isMovement(Operation *op, Movement movement) {
   return rearranging && rearranging.getMovement() == movement;
 }
 
+bool isSum(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  return structured && op->getNumOperands() == 1 &&
+         structured.getReduction() == Reduction::sum;
+}
+
 bool isElementwise(Operation *op) {
   auto structured = dyn_cast<Structured>(op);
   return structured && structured.getReduction() == Reduction::none &&

@@ -93,6 +93,9 @@ llvm::SmallVector<int64_t> getLoopSizes(Structured op);
 /// the same position.
 bool isElementwise(mlir::Operation *op);
 
+/// Whether it adds up elements of its only operand.
+bool isSum(mlir::Operation *op);
+
 /// Whether it computes nothing and moves elements in this way.
 bool isMovement(mlir::Operation *op, Movement movement);
 
