@@ -193,12 +193,12 @@ void ImageWriter::addKernels() {
     entry->host = kernel.getSpace() == exec::MemorySpace::host;
     entry->target =
         llvm::find(all, &backends.get(kernel.getSpace())) - all.begin();
-    for (auto [symbol, items] :
-         llvm::zip_equal(*kernel.getStages(), *kernel.getItems())) {
-      auto stage = std::make_unique<artifact::KernelStageT>();
-      stage->symbol = cast<StringAttr>(symbol).str();
-      stage->items = items;
-      entry->stages.push_back(std::move(stage));
+    for (const KernelStage &stage : getStages(kernel)) {
+      auto written = std::make_unique<artifact::KernelStageT>();
+      written->symbol = stage.symbol;
+      written->items = stage.items;
+      written->rounds = stage.rounds;
+      entry->stages.push_back(std::move(written));
     }
     Block &body = kernel.getBody().front();
     for (Type type : body.getArgumentTypes())

@@ -14,10 +14,13 @@
 namespace kiln {
 
 /// One parallel pass of a kernel: the function `symbol` runs on `items` work
-/// items; all of them are done before the next stage begins.
+/// items; all of them are done before the next stage begins. Adjacent stages
+/// with several rounds, all with the same number of them, are a loop: each
+/// round runs one after the other, round r on items from r * `items` on.
 struct KernelStage {
   std::string symbol;
   int64_t items = 0;
+  int64_t rounds = 1;
 
   bool operator==(const KernelStage &) const = default;
 };
@@ -32,6 +35,7 @@ struct KernelPlan {
 
 /// Record stages, or all of a plan, in the kernel.
 void setStages(exec::KernelOp kernel, llvm::ArrayRef<KernelStage> stages);
+std::vector<KernelStage> getStages(exec::KernelOp kernel);
 void setPlan(exec::KernelOp kernel, const KernelPlan &plan);
 
 /// How much the fusion pass may put into one kernel.

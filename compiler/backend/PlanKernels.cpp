@@ -14,13 +14,27 @@ namespace kiln {
 
 void setStages(exec::KernelOp kernel, ArrayRef<KernelStage> stages) {
   SmallVector<StringRef> symbols;
-  SmallVector<int64_t> items;
+  SmallVector<int64_t> items, rounds;
   for (const KernelStage &stage : stages) {
     symbols.push_back(stage.symbol);
     items.push_back(stage.items);
+    rounds.push_back(stage.rounds);
   }
   kernel.setStagesAttr(Builder(kernel.getContext()).getStrArrayAttr(symbols));
   kernel.setItems(items);
+  if (llvm::any_of(rounds, [](int64_t count) { return count != 1; }))
+    kernel.setRounds(rounds);
+}
+
+std::vector<KernelStage> getStages(exec::KernelOp kernel) {
+  std::vector<KernelStage> stages;
+  for (auto [symbol, items] :
+       llvm::zip_equal(kernel.getStagesAttr(), *kernel.getItems()))
+    stages.push_back({cast<StringAttr>(symbol).str(), items});
+  if (auto rounds = kernel.getRounds())
+    for (auto [stage, count] : llvm::zip_equal(stages, *rounds))
+      stage.rounds = count;
+  return stages;
 }
 
 void setPlan(exec::KernelOp kernel, const KernelPlan &plan) {

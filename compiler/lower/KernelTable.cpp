@@ -85,7 +85,7 @@ exec::KernelOp KernelTable::get(Body &body, const OperandFacts &facts) {
   auto kernel = exec::KernelOp::create(
       builder, UnknownLoc::get(module.getContext()), "kernel", facts.isOnHost,
       /*scratch_bytes=*/0, facts.alignments, facts.overlaps, nullptr, nullptr,
-      nullptr, nullptr);
+      nullptr, nullptr, nullptr);
   IRMapping mapping;
   body.region.cloneInto(&kernel.getBody(), mapping);
   kernel.walk(

@@ -42,12 +42,12 @@ struct MergeCollectivesPass : impl::MergeCollectivesBase<MergeCollectivesPass> {
 
 } // namespace
 
-static bool isSum(Operation *op) {
+static bool isReduction(Operation *op) {
   auto collective = dyn_cast<Collective>(op);
   return collective && collective.reduces();
 }
 
-static bool isGather(Operation *op) { return isExchange(op) && !isSum(op); }
+static bool isGather(Operation *op) { return isExchange(op) && !isReduction(op); }
 
 // Whether a value is read from a variable, so that it can be gathered at any
 // time.
@@ -59,7 +59,7 @@ static bool isRead(Value value) {
 
 // Sums and gathers of new parameters run when their last operand is known.
 static bool isLate(Operation *op) {
-  return isSum(op) || (isGather(op) && !isRead(op->getOperand(0)) &&
+  return isReduction(op) || (isGather(op) && !isRead(op->getOperand(0)) &&
                        tensorType(op->getOperand(0)).hasStaticShape());
 }
 
@@ -95,7 +95,7 @@ static void hoistViews(Block &block) {
 void startSums(Block &block) {
   hoistViews(block);
   for (Operation &op : llvm::make_early_inc_range(block)) {
-    if (!isSum(&op))
+    if (!isReduction(&op))
       continue;
     Operation *last = nullptr;
     for (Value operand : op.getOperands())
@@ -103,7 +103,7 @@ void startSums(Block &block) {
           maker && (!last || last->isBeforeInBlock(maker)))
         last = maker;
     // Sums that start together keep their order.
-    while (last && isSum(last->getNextNode()) && last->getNextNode() != &op)
+    while (last && isReduction(last->getNextNode()) && last->getNextNode() != &op)
       last = last->getNextNode();
     if (last)
       op.moveAfter(last);

@@ -49,8 +49,8 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
     space: the device's, or the host's with `host`. It selects the backend that
     plans the kernel and generates its code. The remaining attributes are the
     backend's plan: the `family` of kernels, its parameters (`tuning`), the
-    functions to call (`stages`), the number of work `items` of each, and the
-    bytes of scratch.
+    functions to call (`stages`), the number of work `items` of each, the
+    `rounds` of stages that form a loop, and the bytes of scratch.
 
     Code may rely on two facts about the operands (inputs, then outputs), which
     are part of the kernel's identity. Operand i is aligned to `alignments[i]`
@@ -61,7 +61,8 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
   let arguments = (ins SymbolNameAttr:$sym_name, UnitAttr:$host, I64Attr:$scratch_bytes,
                    DenseI64ArrayAttr:$alignments, DenseI64ArrayAttr:$overlaps,
                    OptionalAttr<StrAttr>:$family, OptionalAttr<DictionaryAttr>:$tuning,
-                   OptionalAttr<StrArrayAttr>:$stages, OptionalAttr<DenseI64ArrayAttr>:$items);
+                   OptionalAttr<StrArrayAttr>:$stages, OptionalAttr<DenseI64ArrayAttr>:$items,
+                   OptionalAttr<DenseI64ArrayAttr>:$rounds);
   let regions = (region SizedRegion<1>:$body);
   let extraClassDeclaration = [{
     ::kiln::exec::MemorySpace getSpace() {

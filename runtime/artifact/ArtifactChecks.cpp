@@ -22,6 +22,8 @@ constexpr uint64_t maximumDevices = uint64_t{1} << 16;
 
 /// The runtime keeps state for each.
 constexpr uint32_t maximumTickets = uint32_t{1} << 16;
+constexpr uint32_t maximumRounds = uint32_t{1} << 22;
+constexpr uint64_t maximumItems = uint64_t{1} << 48;
 
 struct Extent {
   uint64_t begin, end;
@@ -358,11 +360,19 @@ private:
         !isAligned(kernel.buffers()->Data()))
       return fault("kernel '" + kernel.name()->str() +
                    "' has no proper list of buffers");
-    for (const KernelStage *stage : *kernel.stages())
-      // The executor multiplies items by the number of workers.
-      if (stage->items() > uint64_t{1} << 48)
+    uint32_t rounds = 1;
+    for (const KernelStage *stage : *kernel.stages()) {
+      if (stage->rounds() == 0 || stage->rounds() > maximumRounds ||
+          (rounds != 1 && stage->rounds() != 1 && stage->rounds() != rounds))
+        fault("kernel '" + kernel.name()->str() + "' has " +
+              str(stage->rounds()) + " rounds behind a stage of " +
+              str(rounds));
+      rounds = stage->rounds();
+      // The executor multiplies items by rounds and the number of workers.
+      if (stage->items() > maximumItems / std::max(rounds, 1u))
         fault("kernel '" + kernel.name()->str() + "' has " +
               str(stage->items()) + " items");
+    }
   }
 
   void checkProgram(const Program &program) {

@@ -94,6 +94,13 @@ class Command(KilnTest):
         self.assertEqual(gradients["h.0.mlp.c_proj.weight"], 0)
         self.assertEqual(gradients["h.1.mlp.c_proj.weight"], 1)
 
+    def test_code_does_not_grow_with_the_batch(self):
+        code = {}
+        for batch in (4, 65536):
+            self.kiln("compile", "tiny.yaml", "-o", "m.kiln", f"training.global_batch={batch}")
+            code[batch] = json.loads(self.kiln("inspect", "--json", "m.kiln")[0])["kernel_code_bytes"]
+        self.assertLessEqual(code[65536], 1.2 * code[4])
+
     def test_compile_inspect_run(self):
         out, _ = self.kiln("compile", "tiny.yaml", "-o", "m.kiln")
         self.assertRegex(out, r"Compile hash is: kiln_[0-9a-f]{64}\n")

@@ -217,9 +217,13 @@ void printKernels(const artifact::Index &index) {
     if (kernel->tuning() && kernel->tuning()->size() != 0)
       printf(": %s", kernel->tuning()->c_str());
     printf("\n");
-    for (const artifact::KernelStage *stage : *kernel->stages())
-      printf("  stage %s, %llu items\n", stage->symbol()->c_str(),
+    for (const artifact::KernelStage *stage : *kernel->stages()) {
+      printf("  stage %s, %llu items", stage->symbol()->c_str(),
              static_cast<unsigned long long>(stage->items()));
+      if (stage->rounds() != 1)
+        printf(", %u rounds", stage->rounds());
+      printf("\n");
+    }
   }
 }
 

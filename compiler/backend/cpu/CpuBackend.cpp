@@ -248,8 +248,8 @@ std::optional<std::string> CpuBackend::compile(exec::KernelOp kernel) const {
     if (isStage(function))
       made.push_back(function.getSymName().str());
   SmallVector<std::string> planned;
-  for (Attribute stage : kernel.getStagesAttr())
-    planned.push_back(cast<StringAttr>(stage).str());
+  for (const KernelStage &stage : getStages(kernel))
+    planned.push_back(stage.symbol);
   llvm::sort(made);
   llvm::sort(planned);
   if (made != planned) {
@@ -318,12 +318,8 @@ FailureOr<GeneratedCode> CpuBackend::generate(ArrayRef<exec::KernelOp> kernels,
   if (failed(library))
     return kernels.front()->emitError(error);
   code.sections.push_back({"kernels.cpu", std::move(*library)});
-  for (exec::KernelOp kernel : kernels) {
-    code.stages.emplace_back();
-    for (auto [symbol, items] :
-         llvm::zip_equal(kernel.getStagesAttr(), *kernel.getItems()))
-      code.stages.back().push_back({cast<StringAttr>(symbol).str(), items});
-  }
+  for (exec::KernelOp kernel : kernels)
+    code.stages.push_back(getStages(kernel));
   return code;
 }
 

@@ -87,9 +87,18 @@ Status Executor::addCommand(const artifact::Phase &phase, uint32_t number,
   return Status();
 }
 
-Status Executor::addLaunch(const artifact::Launch &launch, const Site &site) {
-  const artifact::Kernel &kernel =
-      *site.artifact.index().kernels()->Get(launch.kernel());
+// One step per stage and round.
+Status Executor::addStages(const artifact::Kernel &kernel, const Site &site) {
+  std::vector<Step> loop;
+  uint32_t rounds = 0;
+  auto endLoop = [&] {
+    for (uint32_t round = 0; round < rounds; ++round)
+      for (Step &step : loop) {
+        step.firstItem = static_cast<int64_t>(round) * step.items;
+        steps_.push_back(step);
+      }
+    loop.clear();
+  };
   for (const artifact::KernelStage *stage : *kernel.stages()) {
     StageFunction function = site.library.find(stage->symbol()->c_str());
     if (!function)
@@ -99,12 +108,24 @@ Status Executor::addLaunch(const artifact::Launch &launch, const Site &site) {
                         stage->symbol()->str() +
                         "', which the kernels do not have; compile again "
                         "with this kiln");
-    steps_.push_back({kernel.host() ? Action::hostStage : Action::stage,
-                      function, count(launches_.size()),
-                      static_cast<int64_t>(stage->items()),
-                      /*isSolo=*/kernel.host() || stage->items() <= 1,
-                      /*meetsAfter=*/true, /*endsCommand=*/false});
+    if (stage->rounds() == 1 || stage->rounds() != rounds)
+      endLoop();
+    rounds = stage->rounds();
+    loop.push_back({kernel.host() ? Action::hostStage : Action::stage, function,
+                    count(launches_.size()),
+                    static_cast<int64_t>(stage->items()), /*firstItem=*/0,
+                    /*isSolo=*/kernel.host() || stage->items() <= 1,
+                    /*meetsAfter=*/true, /*endsCommand=*/false});
   }
+  endLoop();
+  return Status();
+}
+
+Status Executor::addLaunch(const artifact::Launch &launch, const Site &site) {
+  const artifact::Kernel &kernel =
+      *site.artifact.index().kernels()->Get(launch.kernel());
+  if (Status status = addStages(kernel, site); !status.ok())
+    return status;
   Buffers buffers{count(buffers_.size()), launch.places()->size(),
                   /*isStrided=*/false};
   for (const artifact::Place *place : *launch.places()) {
@@ -134,14 +155,14 @@ void Executor::addSlice(const artifact::Slice &slice, const Site &site) {
 
 void Executor::addMove(const Move &move) {
   steps_.push_back(
-      {Action::move, nullptr, count(moves_.size()), 0,
+      {Action::move, nullptr, count(moves_.size()), 0, 0,
        /*isSolo=*/(move.bytes + move.zeros) * move.rows < parallelBytes,
        /*meetsAfter=*/true, /*endsCommand=*/false});
   moves_.push_back(move);
 }
 
 void Executor::addSolo(Action action, uint32_t index) {
-  steps_.push_back({action, nullptr, index, 0, /*isSolo=*/true,
+  steps_.push_back({action, nullptr, index, 0, 0, /*isSolo=*/true,
                     /*meetsAfter=*/true, /*endsCommand=*/false});
 }
 
@@ -239,7 +260,8 @@ void Executor::runStage(Team &team, Worker worker, const Step &step,
                         uint64_t repetition) {
   void *const *buffers = resolve(worker, launches_[step.index], repetition);
   auto body = [&](int64_t begin, int64_t end) {
-    step.function(buffers, begin, end, worker.index);
+    step.function(buffers, step.firstItem + begin, step.firstItem + end,
+                  worker.index);
   };
   if (!step.isSolo)
     team.share(worker, step.items, body);
@@ -260,7 +282,8 @@ void Executor::runHostStage(const Step &step, uint64_t repetition) {
       return;
     int64_t begin = share.begin(step.items), end = share.end(step.items);
     if (begin != end)
-      step.function(buffers, begin, end, share.index);
+      step.function(buffers, step.firstItem + begin, step.firstItem + end,
+                    share.index);
   };
   host_->run(body);
 }

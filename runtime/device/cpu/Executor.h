@@ -71,7 +71,8 @@ private:
     Action action;
     StageFunction function; // Of a stage.
     uint32_t index;         // Of the buffers, the move, the job or the ticket.
-    int64_t items;          // Of a stage.
+    int64_t items;          // Of a stage, in this round.
+    int64_t firstItem;      // Of the round.
     bool isSolo;            // Worker 0 alone; nothing to share.
     bool meetsAfter;        // False if this and the next one are solo.
     bool endsCommand;
@@ -87,6 +88,7 @@ private:
   Status addCommand(const artifact::Phase &phase, uint32_t number,
                     const Site &site);
   Status addLaunch(const artifact::Launch &launch, const Site &site);
+  Status addStages(const artifact::Kernel &kernel, const Site &site);
   void addSlice(const artifact::Slice &slice, const Site &site);
   void addMove(const Move &move);
   void addSolo(Action action, uint32_t index);

@@ -79,41 +79,20 @@ HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target,
   return plan;
 }
 
-namespace {
-/// One stage: a function of the kernel on one chunk of tokens.
-struct HeadStep {
-  StringRef function;
-  int64_t chunk, items;
-
-  std::string getSymbol(StringRef kernel) const {
-    return (kernel + "_" + function + "_" + Twine(chunk)).str();
-  }
-};
-} // namespace
-
-// In the order in which they run.
-static SmallVector<HeadStep> listSteps(const HeadShape &shape,
-                                       const HeadPlan &plan) {
-  SmallVector<HeadStep> steps = {{"pack", 0, plan.panels}};
-  for (int64_t chunk = 0; chunk < plan.chunks; ++chunk) {
-    int64_t count =
-        std::min(plan.chunkPanels, plan.panels - chunk * plan.chunkPanels);
-    steps.push_back({"logits", chunk, plan.blocks});
-    steps.push_back({"combine", chunk, count});
-    if (!shape.gradients)
-      continue;
-    steps.push_back({"gradients", chunk, plan.slices});
-    steps.push_back({"reduce", chunk, count});
-  }
-  steps.push_back({"loss", 0, 1});
-  return steps;
-}
-
 static StagePlan listStages(StringRef symbol, const HeadShape &shape,
                             const HeadPlan &plan) {
   StagePlan stages;
-  for (const HeadStep &step : listSteps(shape, plan))
-    stages.stages.push_back({step.getSymbol(symbol), step.items});
+  auto add = [&](StringRef name, int64_t items, int64_t rounds) {
+    stages.stages.push_back({(symbol + name).str(), items, rounds});
+  };
+  add("_pack", plan.panels, 1);
+  add("_logits", plan.blocks, plan.chunks);
+  add("_combine", plan.chunkPanels, plan.chunks);
+  if (shape.gradients) {
+    add("_gradients", plan.slices, plan.chunks);
+    add("_reduce", plan.chunkPanels, plan.chunks);
+  }
+  add("_loss", 1, 1);
   int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
   stages.sharedScratchBytes = plan.sharedSize * bytes;
   stages.scratchBytesPerWorker = plan.workerSize * bytes;
@@ -131,83 +110,64 @@ StagePlan HeadWriter::emit() {
     buffers.append({buffers[0], buffers[1]});
   buffers.push_back(flat(plan.sharedSize + plan.workerSize * kMaxWorkers));
 
-  llvm::StringMap<func::FuncOp> functions;
-  auto add = [&](StringRef name, Body body) {
-    functions[name] = define(name, body);
+  StagePlan stages = listStages(symbol, shape, plan);
+  const KernelStage *stage = stages.stages.data();
+  define(*stage++, [&](Value panel, const Chunk &) { packTokens(panel); });
+  define(*stage++,
+         [&](Value block, const Chunk &chunk) { computeLogits(block, chunk); });
+  auto definePerPanel = [&](Body body) {
+    define(*stage++, body, /*hasItemPerPanel=*/true);
   };
-  add("pack", [&](Value panel, const Chunk &) { packTokens(panel); });
-  add("logits",
-      [&](Value block, const Chunk &chunk) { computeLogits(block, chunk); });
-  add("combine",
+  definePerPanel(
       [&](Value inChunk, const Chunk &chunk) { combine(inChunk, chunk); });
   if (shape.gradients) {
-    add("gradients", [&](Value slice, const Chunk &chunk) {
+    define(*stage++, [&](Value slice, const Chunk &chunk) {
       computeGradients(slice, chunk);
     });
-    add("reduce", [&](Value inChunk, const Chunk &chunk) {
+    definePerPanel([&](Value inChunk, const Chunk &chunk) {
       reduceInputGradient(inChunk, chunk);
     });
   }
-  add("loss", [&](Value, const Chunk &) {
+  define(*stage++, [&](Value, const Chunk &) {
     sumPanels(plan.losses, loss);
     sumPanels(plan.counts, correct);
   });
-  for (const HeadStep &step : listSteps(shape, plan))
-    launch(functions.lookup(step.function), step.getSymbol(symbol), step.chunk);
-  return listStages(symbol, shape, plan);
+  return stages;
 }
 
-// An internal function of the buffers, the chunk and the range.
-func::FuncOp HeadWriter::define(StringRef name, Body body) {
-  builder.setInsertionPointToEnd(module.getBody());
-  SmallVector<Type> arguments = buffers;
-  arguments.append(5, builder.getIndexType());
-  auto function =
-      func::FuncOp::create(builder, write.loc, (symbol + "_" + name).str(),
-                           builder.getFunctionType(arguments, {}));
+// Items of one call are in one round, which is the number of the chunk. The
+// last chunk may have fewer panels than a round has items.
+void HeadWriter::define(const KernelStage &stage, Body body,
+                        bool hasItemPerPanel) {
+  func::FuncOp function = createStage(module, stage.symbol, buffers);
   markVectorised(function);
-  function.setPrivate();
-  function->setAttr(
-      "llvm.linkage",
-      LLVM::LinkageAttr::get(builder.getContext(), LLVM::Linkage::Internal));
-  Block *entry = function.addEntryBlock();
-  builder.setInsertionPointToStart(entry);
-  write.enter(*entry);
-  size_t count = buffers.size();
-  x = entry->getArgument(0);
-  w = entry->getArgument(1);
-  labels = entry->getArgument(2);
-  loss = entry->getArgument(3);
-  correct = entry->getArgument(4);
+  Block &entry = function.front();
+  builder.setInsertionPointToStart(&entry);
+  write.enter(entry);
+  x = entry.getArgument(0);
+  w = entry.getArgument(1);
+  labels = entry.getArgument(2);
+  loss = entry.getArgument(3);
+  correct = entry.getArgument(4);
   if (shape.gradients) {
-    dx = entry->getArgument(5);
-    dw = entry->getArgument(6);
+    dx = entry.getArgument(5);
+    dw = entry.getArgument(6);
   }
-  scratch = entry->getArgument(count - 1);
-  Chunk chunk{entry->getArgument(count), entry->getArgument(count + 1)};
+  scratch = entry.getArgument(buffers.size() - 1);
+  StageRange range = getRange(function);
   workerBase =
-      write.add(write.mul(entry->getArgument(count + 4), plan.workerSize),
-                plan.sharedSize);
-  write.loop(entry->getArgument(count + 2), entry->getArgument(count + 3), 1,
+      write.add(write.mul(range.worker, plan.workerSize), plan.sharedSize);
+  Value round = write.div(range.begin, stage.items);
+  Value firstItem = write.mul(round, stage.items);
+  Value firstPanel = write.mul(round, plan.chunkPanels);
+  Chunk chunk{firstPanel,
+              write.min(write.index(plan.chunkPanels),
+                        write.sub(write.index(plan.panels), firstPanel))};
+  Value end = write.sub(range.end, firstItem);
+  if (hasItemPerPanel)
+    end = write.min(end, chunk.count);
+  write.loop(write.sub(range.begin, firstItem), end, 1,
              [&](Value item) { body(item, chunk); });
-  func::ReturnOp::create(builder, write.loc);
-  return function;
-}
-
-void HeadWriter::launch(func::FuncOp function, StringRef stageSymbol,
-                        int64_t chunk) {
-  func::FuncOp stage = createStage(module, stageSymbol, buffers);
-  markVectorised(stage);
-  builder.setInsertionPointToStart(&stage.front());
-  write.enter(stage.front());
-  int64_t first = chunk * plan.chunkPanels;
-  SmallVector<Value> arguments(stage.getArguments().drop_back(3));
-  arguments.push_back(write.index(first));
-  arguments.push_back(
-      write.index(std::min(plan.chunkPanels, plan.panels - first)));
-  StageRange range = getRange(stage);
-  arguments.append({range.begin, range.end, range.worker});
-  func::CallOp::create(builder, write.loc, function, arguments);
   func::ReturnOp::create(builder, write.loc);
 }
 

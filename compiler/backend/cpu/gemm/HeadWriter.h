@@ -40,8 +40,7 @@ struct Chunk {
   mlir::Value first, count;
 };
 
-/// Writes the stages. Each that works on a chunk is one function that the
-/// stages of all chunks call.
+/// Writes the stages. Those that work on a chunk are a loop, a round per chunk.
 class HeadWriter {
 public:
   HeadWriter(mlir::ModuleOp module, llvm::StringRef symbol,
@@ -55,9 +54,8 @@ public:
 
 private:
   using Body = llvm::function_ref<void(mlir::Value item, const Chunk &)>;
-  mlir::func::FuncOp define(llvm::StringRef name, Body body);
-  void launch(mlir::func::FuncOp function, llvm::StringRef stageSymbol,
-              int64_t chunk);
+  void define(const KernelStage &stage, Body body,
+              bool hasItemPerPanel = false);
 
   void packTokens(mlir::Value panel);
   void computeLogits(mlir::Value block, const Chunk &chunk);

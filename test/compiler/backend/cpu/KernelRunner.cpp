@@ -86,24 +86,36 @@ void *LoadedKernel::scratch(int64_t workers) const {
 }
 
 void LoadedKernel::runShare(size_t stage, void *const *buffers, int64_t worker,
-                            int64_t workers) const {
+                            int64_t workers, int64_t round) const {
   int64_t items = kernel.stages[stage].items;
   int64_t begin = items * worker / workers;
   int64_t end = items * (worker + 1) / workers;
   if (begin < end)
-    functions[stage](buffers, begin, end, worker);
+    functions[stage](buffers, round * items + begin, round * items + end,
+                     worker);
 }
 
 void LoadedKernel::run(std::vector<void *> buffers, int64_t workers) const {
   buffers.push_back(scratch(workers));
   std::memset(buffers.back(), 0xff, scratchBytes(workers));
-  for (size_t stage = 0; stage < functions.size(); ++stage) {
+  auto runStage = [&](size_t stage, int64_t round) {
     std::vector<std::thread> threads;
     for (int64_t worker = 0; worker < workers; ++worker)
-      threads.emplace_back(
-          [&, worker] { runShare(stage, buffers.data(), worker, workers); });
+      threads.emplace_back([&, worker] {
+        runShare(stage, buffers.data(), worker, workers, round);
+      });
     for (std::thread &thread : threads)
       thread.join();
+  };
+  for (size_t first = 0, end; first < functions.size(); first = end) {
+    int64_t rounds = kernel.stages[first].rounds;
+    end = first + 1;
+    while (rounds != 1 && end < functions.size() &&
+           kernel.stages[end].rounds == rounds)
+      ++end;
+    for (int64_t round = 0; round < rounds; ++round)
+      for (size_t stage = first; stage < end; ++stage)
+        runStage(stage, round);
   }
 }
 

@@ -21,7 +21,7 @@ public:
 
   /// Runs one worker's share of a stage; `buffers` ends with scratch().
   void runShare(size_t stage, void *const *buffers, int64_t worker,
-                int64_t workers) const;
+                int64_t workers, int64_t round = 0) const;
   /// Runs all stages, each on `workers` threads that share out the items, with
   /// scratch that is NaN at first.
   void run(std::vector<void *> buffers, int64_t workers) const;

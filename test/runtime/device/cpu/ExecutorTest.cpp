@@ -24,6 +24,15 @@ void name_thread(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   int32_t *out = b[0];
   for (int64_t i = begin; i < end; ++i) out[i] = gettid();
 }
+// Appends its first item, or seven, to a list that begins with its length.
+void append(void *const *b, int64_t begin, int64_t end, int64_t worker) {
+  int32_t *list = b[0];
+  list[++list[0]] = begin;
+}
+void append_seven(void *const *b, int64_t begin, int64_t end, int64_t worker) {
+  int32_t *list = b[0];
+  list[++list[0]] = 7;
+}
 void twice(void *const *b, int64_t begin, int64_t end, int64_t worker) {
   const float *in = b[0]; float *out = b[1];
   for (int64_t i = begin; i < end; ++i) out[i] = 2 * in[i];
@@ -131,6 +140,22 @@ TEST(Executor, HostKernelsRunOnTheHostsWorkers) {
     for (int32_t thread : host)
       EXPECT_EQ(device.count(thread), 0u);
   }
+}
+
+// Two stages alternate; the items of a round follow those of the round before.
+TEST(Executor, RoundsOfStagesAlternate) {
+  IndexT index = emptyIndex(1 << 16, 3);
+  uint32_t kernel = addKernel(index, {{"append", 1}, {"append_seven", 1}});
+  index.kernels[kernel]->stages[0]->rounds = 3;
+  index.kernels[kernel]->stages[1]->rounds = 3;
+  ProgramT &program = addProgram(index, "train");
+  addOutput(program, "list", ElementType::i32, {16}, 64);
+  addLaunch(program, kernel, {Place(64, 0)});
+  Session session = openSession(index, kernels());
+  ASSERT_TRUE(session.run("train").ok());
+  std::vector<int32_t> list = output<int32_t>(session, "list", 16);
+  EXPECT_EQ(std::vector(list.begin(), list.begin() + 7),
+            (std::vector<int32_t>{6, 0, 7, 1, 7, 2, 7}));
 }
 
 // A kernel that writes one element past its buffer is named, with the place.
