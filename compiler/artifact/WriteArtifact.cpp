@@ -223,7 +223,7 @@ ImageWriter::makeCommand(Operation *operation) {
         for (unsigned number = 0; number < op.getBuffers().size(); ++number)
           launch.places.push_back(getPlace(op, number));
         command->action.Set(std::move(launch));
-        command->label = op.getLabel().str();
+        command->origin = op.getOrigin().str();
         command->flops = op.getFlops();
         command->bytes = op.getBytes();
       })

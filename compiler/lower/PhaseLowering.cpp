@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/lower/PhaseLowering.h"
+#include "compiler/lower/LaunchOrigin.h"
 #include "dialects/kiln/Composer.h"
 #include "dialects/kiln/Origin.h"
 
@@ -221,10 +222,10 @@ LogicalResult PhaseLowering::lowerKernel(KernelOp kernel) {
   }
   exec::KernelOp code =
       kernels.get(body, findFacts(operands, isHost, body.overwritable));
-  exec::LaunchOp::create(commands, kernel.getLoc(), code.getSymName(),
-                         commands.getArrayAttr(names), offsets, strides,
-                         kernel.getNumOperands(), code.getSymName(), body.flops,
-                         body.bytes);
+  exec::LaunchOp::create(
+      commands, kernel.getLoc(), code.getSymName(),
+      commands.getArrayAttr(names), offsets, strides, kernel.getNumOperands(),
+      describeOrigin(kernel, symbols), body.flops, body.bytes);
   return success();
 }
 

@@ -94,9 +94,13 @@ class Exec_Command<string mnemonic> : Exec_Op<mnemonic> {
 
 def Exec_LaunchOp : Exec_Command<"launch"> {
   let summary = "Runs a kernel: inputs, then outputs, then scratch";
+  let description = [{
+    `origin` names the part of the model that is computed, for profiles, traces
+    and errors; it may be empty.
+  }];
   let arguments = !con((ins FlatSymbolRefAttr:$kernel), places,
-                       (ins I64Attr:$reads, StrAttr:$label, I64Attr:$flops, I64Attr:$bytes));
-  let assemblyFormat = "$kernel $buffers $offsets $strides `reads` $reads $label attr-dict";
+                       (ins I64Attr:$reads, StrAttr:$origin, I64Attr:$flops, I64Attr:$bytes));
+  let assemblyFormat = "$kernel $buffers $offsets $strides `reads` $reads $origin attr-dict";
 }
 
 def Exec_CopyOp : Exec_Command<"copy"> {

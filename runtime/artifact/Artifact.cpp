@@ -77,6 +77,14 @@ std::string nameOf(const artifact::Command &command,
   return artifact::EnumNameAction(command.action_type());
 }
 
+std::string describe(const artifact::Command &command,
+                     const artifact::Index &index) {
+  std::string name = nameOf(command, index);
+  if (command.origin() && command.origin()->size() != 0)
+    name += " (" + command.origin()->str() + ")";
+  return name;
+}
+
 std::string nameCollective(const artifact::Phase &phase, uint32_t number,
                            const artifact::Index &index) {
   uint32_t before = 0; // Collectives earlier in the phase.

@@ -57,9 +57,13 @@ private:
   const artifact::Index *index_ = nullptr;
 };
 
-/// Name of a command in profiles and traces.
+/// Name of a command in profiles.
 std::string nameOf(const artifact::Command &command,
                    const artifact::Index &index);
+/// The same with the part of the model that it computes, for traces and
+/// messages.
+std::string describe(const artifact::Command &command,
+                     const artifact::Index &index);
 
 /// Name of a collective in messages and traces, unique in the program; `number`
 /// is its index among the phase's commands.

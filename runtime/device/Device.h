@@ -14,7 +14,9 @@ namespace kiln {
 
 /// Time spent in one command of a program, over all runs and repetitions.
 struct CommandProfile {
-  std::string label;    // The command's, or its kernel's or action's name.
+  std::string name;     // The command's label, or its kernel's name.
+  std::string origin;   // The part of the model; empty if unknown.
+  std::string label;    // Both, as in a trace.
   const char *category; // As in a trace.
   double seconds = 0;
   uint64_t runs = 0;

@@ -114,7 +114,8 @@ class Command(KilnTest):
         out, err = self.kiln("run", "m.kiln")
         self.assertEqual(LINE.match(out.splitlines()[0])[1], "1")
         self.assertEqual(err, "")
-        self.assertIn("kernel", self.kiln("run", "m.kiln", "--steps", "2", "--profile")[0])
+        for command in (("inspect", "m.kiln"), ("run", "m.kiln", "--steps", "2", "--profile")):
+            self.assertRegex(self.kiln(*command)[0], r"\n *contract_\w+ .*  h\.\*\.attn\.c_attn, gradient of weight\n")
 
     def test_loss_falls(self):
         out, _ = self.kiln("train", "tiny.yaml", "training.steps=60", "log.every=10",

@@ -5,6 +5,7 @@
 #include "runtime/Mesh.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/Commands.h"
+#include "tools/kiln/ModelNames.h"
 #include "tools/kiln/PeakMemory.h"
 
 #include <algorithm>
@@ -27,12 +28,18 @@ struct WorkRow {
   uint64_t bytes = 0;
 };
 
-std::map<std::string, WorkRow> collectWork(const artifact::Program &program,
-                                           const artifact::Index &index) {
-  std::map<std::string, WorkRow> rows;
+/// The name of a kernel or kind of command, and the part of the model in any
+/// layer.
+using WorkName = std::pair<std::string, std::string>;
+
+std::map<WorkName, WorkRow> collectWork(const artifact::Program &program,
+                                        const artifact::Index &index) {
+  std::map<WorkName, WorkRow> rows;
   for (const artifact::Phase *phase : *program.phases())
     for (const artifact::Command *command : *phase->commands()) {
-      WorkRow &row = rows[nameOf(*command, index)];
+      const flatbuffers::String *origin = command->origin();
+      WorkRow &row = rows[{nameOf(*command, index),
+                           nameInAnyLayer(origin ? origin->str() : "")}];
       row.count += phase->repeat();
       row.flops += command->flops() * phase->repeat();
       row.bytes += command->bytes() * phase->repeat();
@@ -130,7 +137,8 @@ Json describePrograms(const artifact::Index &index,
                         {"commands", phase->commands()->size()}});
     Json kernels = Json::array();
     for (const auto &[name, row] : collectWork(*program, index))
-      kernels.push_back({{"name", name},
+      kernels.push_back({{"name", name.first},
+                         {"origin", name.second},
                          {"count", row.count},
                          {"flops", row.flops},
                          {"bytes", row.bytes}});
@@ -316,17 +324,19 @@ void printPrograms(const artifact::Index &index, const artifact::Image &image) {
     for (const artifact::Phase *phase : *program->phases())
       printf("  %-24s %u commands, %u times\n", phase->name()->c_str(),
              phase->commands()->size(), phase->repeat());
-    printf("  %-40s %7s %10s %10s\n", "kernel", "count", "MFLOP", "MB");
+    printf("  %-40s %7s %10s %10s  %s\n", "kernel", "count", "MFLOP", "MB",
+           "of the model");
     auto work = collectWork(*program, index);
-    std::vector<std::pair<std::string, WorkRow>> rows(work.begin(), work.end());
+    std::vector<std::pair<WorkName, WorkRow>> rows(work.begin(), work.end());
     std::sort(rows.begin(), rows.end(), [](const auto &a, const auto &b) {
       return std::tie(b.second.flops, a.first) <
              std::tie(a.second.flops, b.first);
     });
     for (const auto &[name, row] : rows)
-      printf("  %-40s %7llu %10.2f %10.2f\n", name.c_str(),
+      printf("  %-40s %7llu %10.2f %10.2f%s%s\n", name.first.c_str(),
              static_cast<unsigned long long>(row.count),
-             double(row.flops) * 1e-6, double(row.bytes) * 1e-6);
+             double(row.flops) * 1e-6, double(row.bytes) * 1e-6,
+             name.second.empty() ? "" : "  ", name.second.c_str());
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/PeakMemory.h"
 #include "tools/kiln/Commands.h"
+#include "tools/kiln/ModelNames.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -14,27 +15,14 @@ namespace {
 
 constexpr size_t mostRows = 12;
 
-std::string textOf(const flatbuffers::String *text) {
-  return text ? text->str() : std::string();
-}
-
-/// The name with `*` for the number of the layer: h.3.mlp becomes h.*.mlp.
-std::string nameInAnyLayer(const artifact::LiveBuffer &live) {
-  std::string name = "." + textOf(live.name()) + ".";
-  std::string number = "." + std::to_string(live.layer()) + ".";
-  if (size_t at = name.find(number); live.layer() >= 0 && at != name.npos)
-    name.replace(at, number.size(), ".*.");
-  return name.substr(1, name.size() - 2);
-}
-
 std::string describe(const artifact::LiveBuffer &live) {
   std::string text = live.kind()->str();
   if (live.pass())
     text += ", " + live.pass()->str();
   if (live.op())
     text += ", " + live.op()->str();
-  if (std::string name = nameInAnyLayer(live); !name.empty())
-    text += " of " + name;
+  if (live.name())
+    text += " of " + nameInAnyLayer(live.name()->str());
   return text;
 }
 

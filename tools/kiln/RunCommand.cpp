@@ -2,6 +2,7 @@
 #include "runtime/collective/Roster.h"
 #include "runtime/collective/Stall.h"
 #include "runtime/session/Session.h"
+#include "tools/kiln/ModelNames.h"
 #include "tools/kiln/Ranks.h"
 #include "tools/kiln/Roofline.h"
 
@@ -14,23 +15,25 @@ namespace kiln {
 
 namespace {
 
-struct LabelTotal {
+struct Total {
   double seconds = 0;
   uint64_t runs = 0;
   double flops = 0;
   double bytes = 0;
 };
 
-using Row = std::pair<std::string, LabelTotal>;
+/// The name of a kernel, and the part of the model in any layer.
+using RowName = std::pair<std::string, std::string>;
+using Row = std::pair<RowName, Total>;
 
-/// Commands of one label together, the slowest first.
+/// Layers that are alike together, the slowest first.
 std::vector<Row> collectRows(const Session &session) {
-  std::map<std::string, LabelTotal> totals;
+  std::map<RowName, Total> totals;
   for (const artifact::Program *program :
        *session.artifact().image().programs())
     for (const CommandProfile &command :
          session.profile(program->name()->string_view())) {
-      LabelTotal &total = totals[command.label];
+      Total &total = totals[{command.name, nameInAnyLayer(command.origin)}];
       total.seconds += command.seconds;
       total.runs += command.runs;
       total.flops += double(command.flops) * double(command.runs);
@@ -43,35 +46,37 @@ std::vector<Row> collectRows(const Session &session) {
   return rows;
 }
 
-void printRow(const char *label, const LabelTotal &total, double all,
-              double steps, const Roofline &roofline) {
+void printRow(const RowName &name, const Total &total, double all, double steps,
+              const Roofline &roofline) {
   double seconds = std::max(total.seconds, 1e-12);
-  printf("%-36s %9.1f %9.3f %6.1f%% %8.1f %7.1f", label,
+  printf("%-36s %9.1f %9.3f %6.1f%% %8.1f %7.1f", name.first.c_str(),
          double(total.runs) / steps, total.seconds / steps * 1e3,
          100 * total.seconds / std::max(all, 1e-12),
          total.flops / seconds * 1e-9, total.bytes / seconds * 1e-9);
   if (total.flops > 0 || total.bytes > 0)
     printf(" %8.0f%%",
            100 * roofline.seconds(total.flops, total.bytes) / seconds);
-  printf("\n");
+  else
+    printf(" %9s", "");
+  printf("%s%s\n", name.second.empty() ? "" : "  ", name.second.c_str());
 }
 
 void printProfile(const Session &session, uint64_t steps,
                   const Roofline &roofline) {
   std::vector<Row> rows = collectRows(session);
-  LabelTotal all;
-  for (const auto &[label, total] : rows) {
+  Total all;
+  for (const auto &[name, total] : rows) {
     all.seconds += total.seconds;
     all.runs += total.runs;
     all.flops += total.flops;
     all.bytes += total.bytes;
   }
-  printf("\n%-36s %9s %9s %7s %8s %7s %9s\n", "kernel", "runs/step", "ms/step",
-         "share", "GFLOP/s", "GB/s", "roofline");
+  printf("\n%-36s %9s %9s %7s %8s %7s %9s  %s\n", "kernel", "runs/step",
+         "ms/step", "share", "GFLOP/s", "GB/s", "roofline", "of the model");
   double stepCount = steps ? double(steps) : 1;
-  for (const auto &[label, total] : rows)
-    printRow(label.c_str(), total, all.seconds, stepCount, roofline);
-  printRow("all", all, all.seconds, stepCount, roofline);
+  for (const auto &[name, total] : rows)
+    printRow(name, total, all.seconds, stepCount, roofline);
+  printRow({"all", ""}, all, all.seconds, stepCount, roofline);
   printf("roofline: least time at %.1f GFLOP/s and %.1f GB/s on %u threads, "
          "over time taken; above 100%% where data lie in caches\n",
          roofline.gflops, roofline.gbs, session.workers());

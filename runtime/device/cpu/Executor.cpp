@@ -47,13 +47,15 @@ Status Executor::addPhase(const artifact::Phase &phase, const Site &site) {
     const artifact::Command &command = *phase.commands()->Get(number);
     if (isTimed_)
       profile_.push_back({nameOf(command, site.artifact.index()),
+                          command.origin() ? command.origin()->str() : "",
+                          describe(command, site.artifact.index()),
                           categoryOf(command), 0, 0, command.flops(),
                           command.bytes()});
     if (Status status = addCommand(phase, number, site); !status.ok())
       return status;
     steps_.back().endsCommand = true;
     if (redZones_)
-      commands_.resize(steps_.size(), nameOf(command, site.artifact.index()));
+      commands_.resize(steps_.size(), describe(command, site.artifact.index()));
   }
   added.steps = count(steps_.size()) - added.firstStep;
   placeMeetings(added);

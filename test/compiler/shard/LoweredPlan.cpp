@@ -58,7 +58,7 @@ static std::string describe(Operation *command) {
   std::string name = command->getName().stripDialect().str();
   return llvm::TypeSwitch<Operation *, std::string>(command)
       .Case([&](exec::LaunchOp op) {
-        return name + " " + op.getLabel().str() + " flops " +
+        return name + " " + op.getKernel().str() + " flops " +
                std::to_string(op.getFlops()) + " bytes " +
                std::to_string(op.getBytes());
       })
