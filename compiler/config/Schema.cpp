@@ -262,7 +262,7 @@ const Key keys[] = {
     listedChoice<data, &D::width>("data.width", "tokens", "16", "16|32", "bits of a token"),
     plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
 
-    optionalSection("evaluation", at<evaluation, &E::isGiven>, "loss and accuracy on data held out"),
+    optionalSection("evaluation", at<evaluation, &E::presence>, "loss and accuracy on data held out"),
     plain("evaluation.every", "", KeyType::Every, "epoch", at<evaluation, &E::every>, "steps from one evaluation to the next, or epoch"),
     plain("evaluation.path", "", KeyType::Path, "absent", at<evaluation, &E::path>, "file of samples, of the same kind as the data; absent: the end of the data"),
     plain("evaluation.labels", "", KeyType::Path, "absent", at<evaluation, &E::labels>, "file of labels, where data.kind is idx"),
@@ -284,7 +284,7 @@ const Key keys[] = {
     section("log", "progress output"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
 
-    optionalSection("checkpoint", at<checkpoint, &C::isGiven>, "saving state while training; without it nothing is saved"),
+    optionalSection("checkpoint", at<checkpoint, &C::presence>, "saving state while training; without it the last state is saved, with none nothing is"),
     integer("checkpoint.every", "", "100", 1, maximumCount, at<checkpoint, &C::every>, "steps from one checkpoint to the next"),
     integer("checkpoint.keep", "", "3", 1, maximumCount, at<checkpoint, &C::keep>, "how many are kept, the newest"),
 };
@@ -325,7 +325,7 @@ static std::string wantedNumber(const Key &key) {
 std::string Key::wanted() const {
   switch (type) {
   case KeyType::Section:
-    return "a map";
+    return fallback == "absent" ? "a map or none" : "a map";
   case KeyType::Integer:
     return wantedInteger(*this);
   case KeyType::IntegerList:
@@ -390,11 +390,15 @@ std::string kindOfSection(std::string_view section, const Config &config) {
   return slot.load(slot.object);
 }
 
-bool hasSection(std::string_view section, const Config &config) {
+Presence presenceOf(std::string_view section, const Config &config) {
   const Key *key = findKey(section, "");
   if (!key || key->fallback != "absent")
-    return true;
-  return *std::get<bool *>(key->slot(const_cast<Config &>(config)));
+    return Presence::Given;
+  return *std::get<Presence *>(key->slot(const_cast<Config &>(config)));
+}
+
+bool hasSection(std::string_view section, const Config &config) {
+  return presenceOf(section, config) == Presence::Given;
 }
 
 std::string joinWords(const std::vector<std::string> &words) {
@@ -427,7 +431,8 @@ std::string describeSchema() {
     if (key.type == KeyType::Section) {
       text << "\n"
            << key.path << ": " << key.summary
-           << (key.fallback == "absent" ? "; may be left out\n" : "\n");
+           << (key.fallback == "absent" ? "; may be left out, or none\n"
+                                        : "\n");
       continue;
     }
     text << "  " << key.path;

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace kiln {
@@ -84,14 +85,25 @@ Status RunRecord::begin(Manifest position) {
 Status RunRecord::openFolder() {
   if (options_.runFolder.empty())
     return Status();
+  Saves wanted = !policy_          ? Saves::lastState
+                 : policy_->keep() ? Saves::checkpoints
+                                   : Saves::nothing;
+  if (!session_.computes())
+    wanted = Saves::nothing; // There are no values.
   Expected<RunFolder> folder = RunFolder::open(options_.runFolder);
   if (!folder.ok()) {
-    // Metrics can be missed; checkpoints that were asked for cannot.
-    if (policy_ || folder.status().code() != Code::io)
-      return folder.status();
-    warn(folder.status().message() + "; no metrics are kept");
+    const Status &status = folder.status();
+    if (status.code() != Code::io)
+      return status;
+    // Metrics can be missed; the result of the training cannot.
+    if (wanted != Saves::nothing)
+      return Status(Code::io, status.message() +
+                                  "; --run-folder puts it elsewhere, "
+                                  "--no-run-folder keeps nothing");
+    warn(status.message() + "; no metrics are kept");
     return Status();
   }
+  saves_ = wanted;
   folder_.emplace(std::move(*folder));
   store_.emplace(folder_->checkpoints());
   store_->removeRemains();
@@ -104,8 +116,6 @@ Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
   bool isFirst = session_.rank() == 0;
   Expected<std::optional<Checkpoint>> checkpoint = std::optional<Checkpoint>();
   Status status = isFirst ? openFolder() : Status();
-  // Without computed values there is nothing to save.
-  savesCheckpoints_ = policy_ && folder_ && session_.computes();
   if (isFirst && status.ok()) {
     checkpoint = findCheckpoint();
     status = checkpoint.status();
@@ -113,9 +123,9 @@ Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
   if (Status agreed = session_.agree(status); !agreed.ok())
     return agreed;
   std::string decided =
-      session_.share((savesCheckpoints_ ? "1" : "0") +
+      session_.share(std::string(1, static_cast<char>(saves_)) +
                      (isFirst && *checkpoint ? (*checkpoint)->folder() : ""));
-  savesCheckpoints_ = decided.front() == '1';
+  saves_ = static_cast<Saves>(decided.front());
   if (isFirst || decided.size() == 1)
     return checkpoint;
   Expected<Checkpoint> same = Checkpoint::open(decided.substr(1));
@@ -124,12 +134,23 @@ Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
   return std::optional(std::move(*same));
 }
 
+/// A checkpoint by its path, or the newest intact one of a run by the run's.
+Expected<Checkpoint> RunRecord::openNamed(const std::string &path) const {
+  if (isCheckpoint(path))
+    return Checkpoint::open(path);
+  std::optional<Checkpoint> newest =
+      CheckpointStore::ofRun(path).openNewest(options_.warn);
+  if (!newest)
+    return failWithoutCheckpoint(path);
+  return std::move(*newest);
+}
+
 /// The checkpoint to go on from, if there is one and it was not forbidden.
 Expected<std::optional<Checkpoint>> RunRecord::findCheckpoint() {
   if (options_.resume == "none")
     return std::optional<Checkpoint>();
   if (options_.resume != "auto") {
-    Expected<Checkpoint> checkpoint = Checkpoint::open(options_.resume);
+    Expected<Checkpoint> checkpoint = openNamed(options_.resume);
     if (!checkpoint.ok())
       return checkpoint.status();
     return std::optional(std::move(*checkpoint));
@@ -146,11 +167,11 @@ Expected<std::optional<Checkpoint>> RunRecord::findCheckpoint() {
 Status RunRecord::resume(const Checkpoint &checkpoint) {
   const Manifest &found = checkpoint.manifest();
   if (std::string text = describeDifferences(found, position_); !text.empty())
-    return Status(Code::inputRejected,
-                  checkpoint.folder() + ": is of another run:" + text +
-                      "\n--resume=none starts afresh, training.init=" +
-                      checkpoint.folder() + "/" + modelFileName +
-                      " takes only the weights");
+    return Status(
+        Code::inputRejected,
+        checkpoint.folder() + ": is of another run:" + text +
+            "\n--fresh starts afresh, training.init=" + checkpoint.folder() +
+            "/" + modelFileName + " takes only the weights");
   if (Status status = restoreVariables(checkpoint, session_); !status.ok())
     return status;
   position_.step = found.step;
@@ -174,7 +195,7 @@ Status RunRecord::settleFolder(const std::optional<Checkpoint> &from) {
     Expected<std::string> earlier = folder_->setAside();
     if (!earlier.ok())
       return earlier.status();
-    if (policy_ && !earlier->empty())
+    if (!earlier->empty())
       say("The earlier run is now in " + *earlier);
     return Status();
   }
@@ -223,9 +244,11 @@ bool RunRecord::save(uint64_t step) {
 bool RunRecord::write(uint64_t step) {
   position_.step = step;
   VariableSources sources = collectVariables(session_);
+  // Without a policy none but the last is saved, and none is removed.
+  uint64_t keep =
+      policy_ ? policy_->keep() : std::numeric_limits<uint64_t>::max();
   Status status = store_->save(position_, std::move(sources.weights),
-                               std::move(sources.others),
-                               std::max<uint64_t>(policy_->keep(), 1));
+                               std::move(sources.others), keep);
   if (status.ok())
     return true;
   warn("checkpoint of step " + std::to_string(step) +
@@ -233,6 +256,12 @@ bool RunRecord::write(uint64_t step) {
        (savedStep_ ? "; the last one is of step " + std::to_string(*savedStep_)
                    : "; there is none yet"));
   return false;
+}
+
+void RunRecord::tellSaved() const {
+  if (store_ && savedStep_)
+    say("The state after step " + std::to_string(*savedStep_) + " is in " +
+        store_->pathOf(*savedStep_));
 }
 
 void RunRecord::append(std::string_view line) {

@@ -31,9 +31,13 @@ public:
   /// Saves all variables; false, with a warning, if that fails. The first
   /// process writes the shards of all.
   bool save(uint64_t step);
-  bool savesCheckpoints() const { return savesCheckpoints_; }
+  /// Whether checkpoints are saved on the way, and begun from unasked.
+  bool savesCheckpoints() const { return saves_ == Saves::checkpoints; }
+  bool savesLastState() const { return saves_ != Saves::nothing; }
   /// Whether the last state saved is the one after this step.
   bool isSaved(uint64_t step) const { return savedStep_ == step; }
+  /// Tells where the last state saved is.
+  void tellSaved() const;
 
   void add(const StepRecord &record);
   void add(const EvaluationRecord &record);
@@ -43,7 +47,10 @@ public:
                             const std::vector<uint64_t> &samples);
 
 private:
+  enum class Saves : char { nothing = '0', lastState, checkpoints };
+
   Status openFolder();
+  Expected<Checkpoint> openNamed(const std::string &path) const;
   Expected<std::optional<Checkpoint>> findCheckpoint();
   Expected<std::optional<Checkpoint>> agreeOnCheckpoint();
   Status resume(const Checkpoint &checkpoint);
@@ -59,7 +66,7 @@ private:
   const artifact::CheckpointPolicy *policy_;
   std::optional<RunFolder> folder_;
   std::optional<CheckpointStore> store_;
-  bool savesCheckpoints_ = false;
+  Saves saves_ = Saves::nothing;
   MetricsFile metrics_;
   Manifest position_; // A manifest without files and step.
   std::optional<uint64_t> savedStep_;

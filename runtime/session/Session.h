@@ -47,7 +47,8 @@ struct TrainOptions {
 
   std::string runFolder; // For metrics and checkpoints; empty for none.
   /// The checkpoint to go on from: "auto" is the newest intact one of the run
-  /// folder, "none" is none, anything else is a checkpoint's path.
+  /// folder, "none" is none, anything else is the path of a checkpoint or of
+  /// another run, which stands for its newest intact one.
   std::string resume = "auto";
   /// Give all variables their initial values if no checkpoint does.
   bool isInitialising = false;

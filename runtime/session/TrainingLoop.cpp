@@ -243,8 +243,8 @@ Status TrainingLoop::beginRun() {
     (void)writeText(options_.logFile,
                     "Step " + std::to_string(report_.steps) + " of " +
                         std::to_string(lastStep_) +
-                        " is done: nothing is left to do (--resume=none "
-                        "starts afresh)\n");
+                        " is done: nothing is left to do (--fresh starts "
+                        "afresh)\n");
   return Status();
 }
 
@@ -403,19 +403,27 @@ Status TrainingLoop::stopNotFinite() {
 
 Status TrainingLoop::finish() {
   progress_.clear();
-  bool isSaved = record_.isSaved(report_.steps) ||
-                 (record_.savesCheckpoints() && record_.save(report_.steps));
+  bool isSaved = record_.isSaved(report_.steps);
+  if (!isSaved && record_.savesLastState()) {
+    isSaved = record_.save(report_.steps);
+    if (isSaved)
+      record_.tellSaved();
+  }
   if (report_.steps < lastStep_) {
     std::string message = "stopped by " +
                           describeSignal(static_cast<int>(signal_)) +
                           " after step " + std::to_string(report_.steps) +
                           " of " + std::to_string(lastStep_);
-    return isSaved ? Status(Code::stopped,
-                            message + "; a checkpoint is saved, the same "
-                                      "command goes on from it")
-                   : Status::interrupted(static_cast<int>(signal_), message);
+    if (!isSaved)
+      return Status::interrupted(static_cast<int>(signal_), message);
+    bool isFound = record_.savesCheckpoints() && options_.resume == "auto";
+    return Status(
+        Code::stopped,
+        message + "; a checkpoint is saved, the same command " +
+            (isFound ? "" : "with --resume=" + options_.runFolder + " ") +
+            "goes on from it");
   }
-  if (record_.savesCheckpoints() && !isSaved)
+  if (record_.savesLastState() && !isSaved)
     return Status(Code::io, "the state after the last step was not saved");
   if (!areLossesWritten_)
     return Status(Code::io, "file of losses " + options_.lossesPath +

@@ -119,7 +119,7 @@ class Run(RunTest):
         self.assertIn("is of another model", err)
         self.assertIn("'wte.weight' is F32 [256, 32], wanted F32 [256, 48]", err)
         self.assertGreater(len(err.splitlines()), 10)
-        out, _ = self.kiln("train", "a.yaml", "training.steps=2", "model.hidden=48", "--resume=none")
+        out, _ = self.kiln("train", "a.yaml", "training.steps=2", "model.hidden=48", "--fresh")
         self.assertIn("The earlier run is now in runs/a.1", out)
         _, err = self.kiln("train", "a.yaml", "training.seed=3", "--resume", "runs/a.1/checkpoints/LATEST", code=4)
         self.assertIn("training.seed is 0, wanted 3", err)
@@ -214,6 +214,25 @@ class Run(RunTest):
         before = self.files()
         self.kiln("train", "a.yaml", "training.steps=2", "--no-run-folder")
         self.assertEqual(self.files(), before)
+        out, _ = self.kiln("train", "a.yaml", "training.steps=2", "checkpoint=none")
+        self.assertNotIn("heckpoint", out)
+        self.assertEqual(self.files(), sorted(before + ["runs/a/config.yaml", "runs/a/metrics.jsonl"]))
+        self.assertIn("\ncheckpoint: none\n", (self.folder / "runs/a/config.yaml").read_text())
+        _, err = self.kiln("checkpoint", "export", "runs/a", "-o", "w.safetensors", code=4)
+        self.assertIn("runs/a: holds no intact checkpoint; a run saves one when it ends", err)
+
+    def test_the_last_state_is_kept_and_not_gone_on_from_unasked(self):
+        # No section `checkpoint`, as in most configs.
+        wanted = self.losses("train", "tiny.yaml")
+        out, _ = self.kiln("train", "tiny.yaml", "training.optimizer.learning_rate=1e-2")
+        self.assertIn("The earlier run is now in runs/tiny.1\n", out)
+        self.assertIn("The state after step 6 is in runs/tiny/checkpoints/step-000006\n", out)
+        self.kiln("checkpoint", "diff", "runs/tiny", "runs/tiny.1", code=1, silent=True)
+        self.kiln("checkpoint", "export", "runs/tiny.1", "-o", "w.safetensors")
+        out, _ = self.kiln("train", "tiny.yaml", "training.steps=8", "--resume=runs/tiny.1", "--losses", "more")
+        self.assertIn("Resumed from runs/tiny.1/checkpoints/step-000006", out)
+        whole = self.losses("train", "tiny.yaml", "training.steps=8", "--fresh")
+        self.assertEqual(wanted + (self.folder / "more").read_text(), whole)
 
     def test_loss_that_is_not_finite(self):
         _, err = self.kiln("train", "a.yaml", "training.optimizer={kind: sgd, learning_rate: 1e30}", code=8)

@@ -25,14 +25,10 @@ int reportUsage(const std::string &message) {
 }
 
 /// The checkpoints that a path stands for: itself, or those of a run.
-std::vector<CheckpointStore::Entry> findCheckpoints(const fs::path &path) {
-  if (isCheckpoint(path.string()))
-    return {{0, path.string()}};
-  std::error_code error;
-  fs::path inside = path / "checkpoints";
-  return CheckpointStore(
-             (fs::is_directory(inside, error) ? inside : path).string())
-      .list();
+std::vector<CheckpointStore::Entry> findCheckpoints(const std::string &path) {
+  if (isCheckpoint(path))
+    return {{0, path}};
+  return CheckpointStore::ofRun(path).list();
 }
 
 /// Prints a checkpoint's line and returns its exit code.
@@ -58,10 +54,11 @@ int list(const std::vector<std::string> &paths, bool isVerified) {
     if (found.empty())
       for (fs::directory_iterator run(path, error), end; !error && run != end;
            run.increment(error))
-        for (const CheckpointStore::Entry &entry : findCheckpoints(run->path()))
+        for (const CheckpointStore::Entry &entry :
+             findCheckpoints(run->path().string()))
           found.push_back(entry);
     if (found.empty() && isVerified)
-      return fail(Status(Code::inputRejected, path + ": holds no checkpoint"));
+      return fail(failWithoutCheckpoint(path));
     if (found.empty())
       printf("no checkpoint in %s\n", path.c_str());
     for (const CheckpointStore::Entry &entry : found)
@@ -119,14 +116,10 @@ int exportTo(const std::string &path, const std::string &output) {
 
 } // namespace
 
-bool isCheckpoint(const std::string &path) {
-  std::error_code error;
-  return fs::exists(fs::path(path) / manifestName, error);
-}
-
 Expected<Checkpoint> openCheckpoint(const std::string &path) {
   std::vector<CheckpointStore::Entry> found = findCheckpoints(path);
-  return Checkpoint::open(found.empty() ? path : found.back().path);
+  return found.empty() ? failWithoutCheckpoint(path)
+                       : Checkpoint::open(found.back().path);
 }
 
 int runCheckpointCommand(const std::string &action,

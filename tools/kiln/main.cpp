@@ -102,15 +102,21 @@ private:
                      "file that gets one line per step");
     verb->add_option("--steps", steps, "stop after this many steps")
         ->check(CLI::PositiveNumber);
-    verb->add_option("--resume", runOptions.resume,
-                     "auto (the newest intact checkpoint of the run folder), "
-                     "none, or a checkpoint's path");
+    CLI::Option *resume = verb->add_option(
+        "--resume", runOptions.resume,
+        "auto (the newest intact checkpoint of the run folder, if the config "
+        "has a checkpoint section), none, or the path of a checkpoint or of a "
+        "run");
+    verb->add_flag("--fresh", isFresh,
+                   "start from step 0, as --resume=none; an earlier run is set "
+                   "aside")
+        ->excludes(resume);
     CLI::Option *folder = verb->add_option(
         "--run-folder", runFolder,
         "where metrics and checkpoints go; else runs/ and the name of the "
         "config or artifact");
     verb->add_flag("--no-run-folder", keepsNothing,
-                   "keep neither metrics nor checkpoints")
+                   "keep neither metrics nor trained weights")
         ->excludes(folder);
   }
 
@@ -210,6 +216,8 @@ private:
   int dispatch() {
     if (steps)
       runOptions.steps = steps;
+    if (isFresh)
+      runOptions.resume = "none";
     compile.usesCache = !ignoresCache;
     if (!keepsNothing)
       runOptions.runFolder =
@@ -253,7 +261,7 @@ private:
   bool keepsNothing = false;
   uint64_t steps = 0;
   bool isJson = false, isListingKernels = false;
-  bool ignoresCache = false;
+  bool ignoresCache = false, isFresh = false;
 };
 
 } // namespace

@@ -415,6 +415,30 @@ TEST(Config, ReplicasTakeWholeStatisticsGroups) {
               ElementsAre());
 }
 
+// `none` is not the same as nothing: without the section the last state is
+// saved.
+TEST(Config, SectionsThatMayBeLeftOutCanBeNone) {
+  Diagnostics diagnostics;
+  Config config =
+      parseConfig(gptText, "a.yaml",
+                  {"evaluation.every=3", "evaluation=none", "checkpoint=none"},
+                  diagnostics)
+          .value();
+  EXPECT_EQ(config.checkpoint.presence, Presence::None);
+  EXPECT_EQ(config.checkpoint.keep, 0);
+  std::string printed = config.print();
+  EXPECT_THAT(printed, HasSubstr("\nevaluation: none\n"));
+  EXPECT_THAT(printed, HasSubstr("\ncheckpoint: none\n"));
+  EXPECT_EQ(parseConfig(printed, "b.yaml", {}, diagnostics)->print(), printed);
+  config = parseConfig(printed, "b.yaml", {"checkpoint.every=5"}, diagnostics)
+               .value();
+  EXPECT_EQ(config.checkpoint.presence, Presence::Given);
+  EXPECT_THAT(errorsOf(gptText, {"log=none", "checkpoint=all"}),
+              ElementsAre(HasSubstr("log: found 'none', wanted a map"),
+                          HasSubstr("checkpoint: found 'all', wanted a map or "
+                                    "none")));
+}
+
 TEST(Config, EvaluationHasDataOfTheSameKind) {
   Diagnostics diagnostics;
   Config config = parseConfig(gptText, "folder/a.yaml",

@@ -196,6 +196,7 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
   index = sampleTraining(folder / "text", 8, 8);
   image(index).variables[0]->element_type = ElementType::i32;
   index.checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.checkpoint->keep = 1;
   EXPECT_NE(train().status.message().find("'weight' is F32 [], wanted I32 []"),
             std::string::npos);
   index.training->seed = 8;
@@ -208,21 +209,53 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
         << run.status.message();
 }
 
-TEST_F(RunTest, WithoutCheckpointsItKeepsMetricsOnly) {
+TEST_F(RunTest, WithoutAPolicyTheLastStateIsKept) {
   index.checkpoint.reset();
+  Result first = train();
+  ASSERT_TRUE(first.status.ok()) << first.status.message();
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{10}));
+  std::string path = folder / "run/checkpoints/step-000010";
+  EXPECT_NE(first.log.find("The state after step 10 is in " + path + "\n"),
+            std::string::npos)
+      << first.log;
+  // Nobody asked to go on from it: the next run is one of its own.
+  Result second = train();
+  EXPECT_EQ(second.losses, first.losses);
+  EXPECT_NE(second.log.find("The earlier run is now in " + (folder / "run.1")),
+            std::string::npos)
+      << second.log;
+  EXPECT_TRUE(fs::exists(folder / "run.1/checkpoints/step-000010"));
+  EXPECT_EQ(metrics().size(), 10u);
+  // Asked for by the run's folder. Nothing is removed.
+  index.training->steps = 14;
+  options.resume = folder / "run";
+  Result third = train();
+  ASSERT_TRUE(third.status.ok()) << third.status.message();
+  EXPECT_EQ(third.losses.substr(0, 3), "11 ");
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{10, 14}));
+  options.resume = folder / "nowhere";
+  EXPECT_EQ(train().status.exitCode(), 4);
+  // A run whose result could not be kept does not begin.
+  options.resume = "auto";
+  options.runFolder = "/proc/nowhere";
+  Result fourth = train();
+  EXPECT_EQ(fourth.status.exitCode(), 5);
+  EXPECT_NE(fourth.status.message().find("--no-run-folder keeps nothing"),
+            std::string::npos);
+}
+
+TEST_F(RunTest, APolicyThatKeepsNoneSavesNothing) {
+  index.checkpoint = std::make_unique<CheckpointPolicyT>();
   Result first = train();
   EXPECT_EQ(metrics().size(), 10u);
   EXPECT_FALSE(fs::exists(folder / "run/checkpoints"));
-  EXPECT_EQ(train().losses, first.losses);
   EXPECT_EQ(first.log.find("heckpoint"), std::string::npos);
+  EXPECT_EQ(train().losses, first.losses);
   EXPECT_EQ(metrics().size(), 10u);
-  // An unusable run folder is not worth stopping for,
+  // Metrics alone are not worth stopping for.
   options.runFolder = "/proc/nowhere";
   EXPECT_TRUE(train().status.ok());
   EXPECT_EQ(warnings.size(), 1u);
-  // unless checkpoints are wanted.
-  index.checkpoint = std::make_unique<CheckpointPolicyT>();
-  EXPECT_EQ(train().status.exitCode(), 5);
 }
 
 TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
@@ -287,15 +320,29 @@ TEST_F(RunTest, AGradientThatIsNotFiniteStopsToo) {
 TEST_F(RunTest, ASignalSavesAndTellsSo) {
   index.training->steps = uint64_t{1} << 40;
   index.checkpoint->every = 0;
-  std::thread killer([&] {
-    while (readFile(folder / "losses").empty())
-      std::this_thread::yield();
-    ::kill(::getpid(), SIGINT);
-  });
-  Result run = train();
-  killer.join();
-  EXPECT_EQ(run.status.exitCode(), 75);
+  auto trainUntilSignal = [&] {
+    writeFile(folder / "losses", "");
+    std::thread killer([&] {
+      while (readFile(folder / "losses").empty())
+        std::this_thread::yield();
+      ::kill(::getpid(), SIGINT);
+    });
+    Result run = train();
+    killer.join();
+    EXPECT_EQ(run.status.exitCode(), 75);
+    return run;
+  };
+  Result run = trainUntilSignal();
   EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0, run.report.steps}));
+  EXPECT_NE(run.status.message().find("the same command goes on from it"),
+            std::string::npos);
+  index.checkpoint.reset();
+  run = trainUntilSignal();
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{run.report.steps}));
+  EXPECT_NE(run.status.message().find("the same command with --resume=" +
+                                      (folder / "run") + " goes on from it"),
+            std::string::npos)
+      << run.status.message();
 }
 
 TEST_F(RunTest, EvaluatesOnDataHeldOut) {
