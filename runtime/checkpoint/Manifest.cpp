@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t format = 1;
+constexpr uint64_t format = 2;
 
 Status reject(const std::string &origin, const std::string &found) {
   return Status(Code::inputRejected, origin + ": " + found);
@@ -34,7 +34,7 @@ Manifest readFields(const Json &json) {
   Manifest manifest;
   manifest.writtenBy = json.at("written_by").get<std::string>();
   manifest.model = json.at("model").get<std::string>();
-  manifest.configHash = json.at("config_sha256").get<std::string>();
+  manifest.config = json.at("config").get<std::string>();
   manifest.step = json.at("step").get<uint64_t>();
   const Json &data = json.at("data");
   manifest.seed = data.at("seed").get<uint64_t>();
@@ -56,7 +56,7 @@ std::string Manifest::print() const {
   json["format"] = format;
   json["written_by"] = writtenBy;
   json["model"] = model;
-  json["config_sha256"] = configHash;
+  json["config"] = config;
   json["step"] = step;
   // For readers only: the next sample and its epoch follow from the rest.
   uint64_t next = step * globalBatch;
@@ -85,7 +85,8 @@ Expected<Manifest> Manifest::parse(const std::string &text,
     Json json = Json::parse(text);
     if (json.at("format").get<uint64_t>() != format)
       return reject(origin, "has format " + json.at("format").dump() +
-                                ", this kiln reads " + std::to_string(format));
+                                ", this kiln reads " + std::to_string(format) +
+                                "; training.init takes the weights beside it");
     Manifest manifest = readFields(json);
     if (manifest.print() != text)
       return reject(origin, "is not as kiln writes it");

@@ -26,8 +26,8 @@ struct Manifest {
 
   std::string writtenBy;
   std::string model;
-  std::string configHash; // SHA-256 of the resolved config.
-  uint64_t step = 0;      // Steps done.
+  std::string config; // Canonical text, with every default filled in.
+  uint64_t step = 0;  // Steps done.
   // Batches run on over the end of an epoch, so these fields determine the
   // position in the data: sample j of the next step is a pure function of them.
   uint64_t seed = 0;

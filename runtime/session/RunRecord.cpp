@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/session/RunRecord.h"
+#include "runtime/checkpoint/ConfigChanges.h"
 #include "runtime/data/Fingerprint.h"
 #include "runtime/metrics/TrainLog.h"
 #include "runtime/session/VariableFiles.h"
@@ -43,12 +44,13 @@ void RunRecord::say(const std::string &line) const {
     (void)writeText(options_.logFile, line + "\n");
 }
 
-Status RunRecord::begin(Manifest position) {
+Status RunRecord::begin(Manifest position, uint64_t lastStep) {
   const artifact::Index &index = session_.index();
+  lastStep_ = lastStep;
   position_ = std::move(position);
   position_.writtenBy = index.compiler()->str();
   position_.model = index.model()->str();
-  position_.configHash = sha256(index.config()->string_view());
+  position_.config = index.config()->str();
   position_.publicNames = publicNamesOf(index);
   Expected<std::optional<Checkpoint>> checkpoint = agreeOnCheckpoint();
   Status status = checkpoint.status();
@@ -174,13 +176,28 @@ Status RunRecord::resume(const Checkpoint &checkpoint) {
             "/" + modelFileName + " takes only the weights");
   if (Status status = restoreVariables(checkpoint, session_); !status.ok())
     return status;
+  std::string changes = describeChanges(found.config, position_.config);
+  if (found.step >= lastStep_ && !changes.empty())
+    return failFinished(checkpoint, changes);
   position_.step = found.step;
   say("Resumed from " + checkpoint.folder() + ": step " +
       std::to_string(found.step) +
-      (found.configHash == position_.configHash
-           ? ""
-           : ", made with another config of the same model"));
+      (changes.empty() ? "" : ", with another config:" + changes));
   return Status();
+}
+
+/// Whoever changes a config wants other results; there will be none.
+Status RunRecord::failFinished(const Checkpoint &checkpoint,
+                               const std::string &changes) const {
+  return Status(
+      Code::usage,
+      checkpoint.folder() + ": step " +
+          std::to_string(checkpoint.manifest().step) + " of " +
+          std::to_string(lastStep_) +
+          " is done, with another config:" + changes +
+          "\n--run-folder FOLDER keeps another run beside this one, --fresh "
+          "sets this one aside and starts at step 0, more steps go on from "
+          "here with the changed keys");
 }
 
 /// Moves aside remains of an earlier run that this one does not go on from.

@@ -19,9 +19,9 @@ public:
   RunRecord(Session &session, const TrainOptions &options);
 
   /// Decides where the run begins, and gives all variables their values there.
-  /// `position` has seed, batch and samples of this run; its step becomes the
-  /// number of steps done.
-  Status begin(Manifest position);
+  /// `position` has seed, batch and samples of this run, which ends after
+  /// `lastStep`.
+  Status begin(Manifest position, uint64_t lastStep);
 
   /// Steps done by the checkpoint from which the run goes on.
   uint64_t firstStep() const { return position_.step; }
@@ -54,6 +54,8 @@ private:
   Expected<std::optional<Checkpoint>> findCheckpoint();
   Expected<std::optional<Checkpoint>> agreeOnCheckpoint();
   Status resume(const Checkpoint &checkpoint);
+  Status failFinished(const Checkpoint &checkpoint,
+                      const std::string &changes) const;
   Status startFresh();
   Status settleFolder(const std::optional<Checkpoint> &from);
   bool write(uint64_t step);
@@ -68,7 +70,8 @@ private:
   std::optional<CheckpointStore> store_;
   Saves saves_ = Saves::nothing;
   MetricsFile metrics_;
-  Manifest position_; // A manifest without files and step.
+  Manifest position_; // A manifest without files.
+  uint64_t lastStep_ = 0;
   std::optional<uint64_t> savedStep_;
   std::array<char, 512> line_;
 };

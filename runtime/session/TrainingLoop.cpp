@@ -236,7 +236,7 @@ Status TrainingLoop::beginRun() {
   }
   order_ = {position.samples, position.globalBatch, position.seed,
             position.isShuffled};
-  if (Status status = record_.begin(position); !status.ok())
+  if (Status status = record_.begin(position, lastStep_); !status.ok())
     return status;
   report_.steps = report_.firstStep = record_.firstStep();
   if (report_.steps >= lastStep_ && options_.logFile >= 0)

@@ -113,6 +113,21 @@ class Run(RunTest):
         # The resolved config is a config.
         self.assertIn("Cache hit", self.kiln("compile", "runs/a/config.yaml", "-o", "m.kiln")[0])
 
+    def test_a_sweep_is_not_one_run(self):
+        rate = "training.optimizer.learning_rate"
+        self.kiln("train", "a.yaml", "training.steps=2", f"{rate}=1e-3")
+        before = self.outcome("a")
+        _, err = self.kiln("train", "a.yaml", "training.steps=2", f"{rate}=1e-2", code=2)
+        self.assertIn(f"runs/a/checkpoints/step-000002: step 2 of 2 is done, with another config:\n"
+                      f"  {rate} was 0.001, is 0.01\n", err)
+        for way in ("--run-folder", "--fresh", "more steps"):
+            self.assertIn(way, err)
+        self.assertEqual(self.outcome("a"), before)
+        # Without changes there is nothing to complain about, nor to do.
+        self.assertIn("nothing is left to do", self.kiln("train", "a.yaml", "training.steps=2", f"{rate}=1e-3")[0])
+        out, _ = self.kiln("train", "a.yaml", "training.steps=3", f"{rate}=1e-2")
+        self.assertIn(f"with another config:\n  {rate} was 0.001, is 0.01\n  training.steps was 2, is 3\n", out)
+
     def test_another_model(self):
         self.kiln("train", "a.yaml", "training.steps=2")
         _, err = self.kiln("train", "a.yaml", "training.steps=2", "model.hidden=48", code=4)

@@ -146,6 +146,41 @@ TEST_F(RunTest, GoesOnExactlyWhereItStopped) {
   EXPECT_NE(third.log.find("nothing is left to do"), std::string::npos);
 }
 
+// Else a sweep over learning rates would train once and then do nothing.
+TEST_F(RunTest, AFinishedRunWithAnotherConfigFails) {
+  index.config =
+      "model:\n  kind: gpt\ntraining:\n  steps: 10\n  optimizer:\n"
+      "    learning_rate: 0.001\n    momentum: 0\nlog:\n  every: 1\n";
+  ASSERT_TRUE(train().status.ok());
+  std::string metrics = readFile(folder / "run/metrics.jsonl");
+  std::string before = std::exchange(
+      index.config,
+      "model:\n  kind: gpt\ntraining:\n  steps: 10\n  optimizer:\n"
+      "    learning_rate: 0.01\nlog:\n  every: 1\ncheckpoint:\n  keep: 3\n");
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 2);
+  EXPECT_EQ(run.status.message(),
+            (folder / "run/checkpoints/step-000010") +
+                ": step 10 of 10 is done, with another config:"
+                "\n  checkpoint.keep was absent, is 3"
+                "\n  training.optimizer.learning_rate was 0.001, is 0.01"
+                "\n  training.optimizer.momentum was 0, is absent"
+                "\n--run-folder FOLDER keeps another run beside this one, "
+                "--fresh sets this one aside and starts at step 0, more steps "
+                "go on from here with the changed keys");
+  EXPECT_EQ(run.report.steps, 0u);
+  EXPECT_EQ(readFile(folder / "run/config.yaml"), before);
+  EXPECT_EQ(readFile(folder / "run/metrics.jsonl"), metrics);
+  index.training->steps = 12;
+  run = train();
+  EXPECT_TRUE(run.status.ok()) << run.status.message();
+  EXPECT_NE(run.log.find(": step 10, with another config:\n"
+                         "  checkpoint.keep was absent, is 3\n"),
+            std::string::npos)
+      << run.log;
+  EXPECT_EQ(run.losses.substr(0, 3), "11 ");
+}
+
 TEST_F(RunTest, ADamagedCheckpointIsPassedOver) {
   Result whole = train();
   std::string path = folder / "run/checkpoints/step-000010/model.safetensors";
