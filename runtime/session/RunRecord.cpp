@@ -243,36 +243,36 @@ bool RunRecord::isDue(uint64_t step) const {
          step % policy_->every() == 0 && !isSaved(step);
 }
 
-bool RunRecord::save(uint64_t step) {
-  bool isSaved = false;
+Status RunRecord::save(uint64_t step) {
+  Status status;
   if (session_.rank() == 0) {
-    isSaved = write(step);
+    status = write(step);
     session_.variables().endReads();
   } else {
     session_.variables().serveReads();
   }
-  if (World *world = session_.world())
-    isSaved = world->maximum(isSaved) != 0;
-  if (isSaved)
+  status = session_.agree(status);
+  if (status.ok())
     savedStep_ = step;
-  return isSaved;
+  std::string last = savedStep_ ? "; the last checkpoint is of step " +
+                                      std::to_string(*savedStep_)
+                                : "; there is no earlier checkpoint";
+  if (status.code() == Code::notFinite)
+    return Status(Code::notFinite, status.message() + last);
+  if (!status.ok() && session_.rank() == 0)
+    warn("checkpoint of step " + std::to_string(step) +
+         " was not saved: " + status.message() + last);
+  return Status();
 }
 
-bool RunRecord::write(uint64_t step) {
+Status RunRecord::write(uint64_t step) {
   position_.step = step;
   VariableSources sources = collectVariables(session_);
   // Without a policy none but the last is saved, and none is removed.
   uint64_t keep =
       policy_ ? policy_->keep() : std::numeric_limits<uint64_t>::max();
-  Status status = store_->save(position_, std::move(sources.weights),
-                               std::move(sources.others), keep);
-  if (status.ok())
-    return true;
-  warn("checkpoint of step " + std::to_string(step) +
-       " was not saved: " + status.message() +
-       (savedStep_ ? "; the last one is of step " + std::to_string(*savedStep_)
-                   : "; there is none yet"));
-  return false;
+  return store_->save(position_, std::move(sources.weights),
+                      std::move(sources.others), keep);
 }
 
 void RunRecord::tellSaved() const {

@@ -28,9 +28,10 @@ public:
 
   /// Whether a checkpoint is due after this step.
   bool isDue(uint64_t step) const;
-  /// Saves all variables; false, with a warning, if that fails. The first
-  /// process writes the shards of all.
-  bool save(uint64_t step);
+  /// Saves all variables: the first process writes the shards of all. Fails
+  /// with `notFinite` if a variable is not, and earlier checkpoints stay; any
+  /// other failure is a warning.
+  Status save(uint64_t step);
   /// Whether checkpoints are saved on the way, and begun from unasked.
   bool savesCheckpoints() const { return saves_ == Saves::checkpoints; }
   bool savesLastState() const { return saves_ != Saves::nothing; }
@@ -58,7 +59,7 @@ private:
                       const std::string &changes) const;
   Status startFresh();
   Status settleFolder(const std::optional<Checkpoint> &from);
-  bool write(uint64_t step);
+  Status write(uint64_t step);
   void say(const std::string &line) const;
   void warn(const std::string &message) const { options_.warn(message); }
   void append(std::string_view line);

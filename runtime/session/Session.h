@@ -116,8 +116,8 @@ public:
   Status run(std::string_view program);
 
   /// Feeds and runs the training program step by step. Reports progress even
-  /// when it fails: `notFinite` for a loss that is not a number, `stopped` by a
-  /// signal.
+  /// when it fails: `notFinite` for a loss or a state that is not, `stopped` by
+  /// a signal.
   Status train(const TrainOptions &options, TrainReport *report = nullptr);
 
   const artifact::Index &index() const { return artifact_->index(); }

@@ -266,7 +266,8 @@ Status TrainingLoop::run() {
   SignalWatch watch;
   Roster::beginTraining();
   if (record_.savesCheckpoints() && !record_.isSaved(report_.steps))
-    (void)record_.save(report_.steps);
+    if (Status status = save(); !status.ok())
+      return status;
   if (Status status = session_.agree(startFeeder()); !status.ok())
     return status;
   if (!dataset_)
@@ -278,14 +279,19 @@ Status TrainingLoop::run() {
   while (report_.steps < lastStep_ && !isStopped()) {
     if (Status status = runStep(); !status.ok())
       return status;
-    if (!std::isfinite(step_.loss) ||
-        !std::isfinite(step_.gradientNorm.value_or(0)))
-      return stopNotFinite();
+    for (auto [name, value] :
+         {std::pair("loss", step_.loss),
+          std::pair("norm of the gradients", step_.gradientNorm.value_or(0))})
+      if (!std::isfinite(value))
+        return stopNotFinite(std::string(name) + " is " +
+                             std::to_string(value) + " at step " +
+                             std::to_string(report_.steps));
     if (Status status = endStep(); !status.ok())
       return status;
     // The last step's checkpoint is saved at the end.
     if (report_.steps < lastStep_ && record_.isDue(report_.steps))
-      (void)record_.save(report_.steps);
+      if (Status status = save(); !status.ok())
+        return status;
   }
   return finish();
 }
@@ -385,30 +391,38 @@ void TrainingLoop::log(std::string_view line) {
     (void)writeText(options_.logFile, line);
 }
 
-Status TrainingLoop::stopNotFinite() {
+/// The message with the name of a report on the last step.
+Status TrainingLoop::stopNotFinite(const std::string &message) {
   progress_.clear();
+  if (report_.steps == report_.firstStep)
+    return Status(Code::notFinite, message);
   std::vector<uint64_t> samples;
   if (dataset_)
     for (uint64_t i = 0; i < order_.globalBatch; ++i)
       samples.push_back(order_.at(report_.steps - 1, i).index);
   std::string path = record_.reportFailure(step_, samples);
-  bool isLoss = !std::isfinite(step_.loss);
   return Status(Code::notFinite,
-                (isLoss ? "loss is " + std::to_string(step_.loss)
-                        : "norm of the gradients is " +
-                              std::to_string(*step_.gradientNorm)) +
-                    " at step " + std::to_string(report_.steps) +
-                    (path.empty() ? "" : "; its samples are in " + path));
+                message + (path.empty() ? "" : "; its samples are in " + path));
+}
+
+/// Loss and gradients were finite, but the update need not be.
+Status TrainingLoop::save() {
+  Status status = record_.save(report_.steps);
+  return status.ok() ? status
+                     : stopNotFinite("the state after step " +
+                                     std::to_string(report_.steps) +
+                                     " is not finite: " + status.message());
 }
 
 Status TrainingLoop::finish() {
   progress_.clear();
-  bool isSaved = record_.isSaved(report_.steps);
-  if (!isSaved && record_.savesLastState()) {
-    isSaved = record_.save(report_.steps);
-    if (isSaved)
+  if (!record_.isSaved(report_.steps) && record_.savesLastState()) {
+    if (Status status = save(); !status.ok())
+      return status;
+    if (record_.isSaved(report_.steps))
       record_.tellSaved();
   }
+  bool isSaved = record_.isSaved(report_.steps);
   if (report_.steps < lastStep_) {
     std::string message = "stopped by " +
                           describeSignal(static_cast<int>(signal_)) +

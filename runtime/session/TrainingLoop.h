@@ -48,7 +48,8 @@ private:
   DeviceName device() const;
   void log(std::string_view line);
   void logStep(Clock::time_point now);
-  Status stopNotFinite();
+  Status stopNotFinite(const std::string &message);
+  Status save();
   Status finish();
 
   Session &session_;

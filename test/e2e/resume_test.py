@@ -165,7 +165,7 @@ class Run(RunTest):
         out, err = process.communicate()
         self.assertEqual(process.returncode, 5, err)
         self.assertIn("checkpoint of step 6 was not saved", err)
-        self.assertIn("File too large; the last one is of step 4", err)
+        self.assertIn("File too large; the last checkpoint is of step 4", err)
         self.assertIn("Trained 4 steps", out)
         self.assertEqual(sorted(os.listdir(self.folder / "runs/a/checkpoints")),
                          ["LATEST", "step-000000", "step-000002", "step-000004"])
@@ -256,6 +256,16 @@ class Run(RunTest):
         report = json.loads((self.folder / f"runs/a/report-step-{step}.json").read_text())
         self.assertEqual(report["step"], step)
         self.assertEqual(len(report["samples"]), 4)
+
+    def test_update_that_is_not_finite(self):
+        rate = "training.optimizer.learning_rate=3e38"
+        for keys in (["checkpoint={every: 1, keep: 1}"], ["checkpoint={every: 100, keep: 1}"]):
+            _, err = self.kiln("train", "a.yaml", rate, "training.steps=1", *keys, "--fresh", code=8)
+            self.assertRegex(err, r"the state after step 1 is not finite: '[\w.]+' is -?inf in element \d+; "
+                                  "the last checkpoint is of step 0; its samples are in runs/a/report-step-1.json")
+            self.assertEqual(sorted(os.listdir(self.folder / "runs/a/checkpoints")), ["LATEST", "step-000000"])
+        self.kiln("train", "tiny.yaml", rate, "training.steps=1", code=8)
+        self.assertFalse(list(self.folder.glob("runs/tiny/checkpoints/*")))
 
     def test_progress_is_shown_on_a_terminal_only(self):
         terminal, side = os.openpty()

@@ -308,7 +308,8 @@ TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
     bool isSave = warning.find("was not saved") != std::string::npos;
     ++(isSave ? checkpoints : others);
     if (isSave) {
-      EXPECT_NE(warning.find("the last one is of step 8"), std::string::npos)
+      EXPECT_NE(warning.find("the last checkpoint is of step 8"),
+                std::string::npos)
           << warning;
     }
   }
@@ -321,7 +322,39 @@ TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
   EXPECT_EQ(metrics().size(), 24u);
 }
 
+// The loss is that before the update, so it tells too late, or never.
+TEST_F(RunTest, AStateThatIsNotFiniteIsNeverSaved) {
+  // Grows by less than a percent a step, and no loss depends on it.
+  addVariable(index, "table", ElementType::f32, {3}, 512, InitKind::constant,
+              3.35e38);
+  uint32_t follow = addKernel(index, {{"sample_follow", 3}});
+  addLaunch(*image(index).programs[0], follow, {Place(128, 0), Place(512, 0)});
+  index.checkpoint->keep = 1;
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 8);
+  EXPECT_EQ(run.status.message(),
+            "the state after step 4 is not finite: 'table' is inf in element "
+            "0; the last checkpoint is of step 0; its samples are in " +
+                (folder / "run/report-step-4.json"));
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0}));
+  EXPECT_TRUE(Checkpoint::open(folder / "run/checkpoints/step-000000").ok());
+  // Nor at the end, nor before the first step.
+  index.checkpoint.reset();
+  EXPECT_EQ(train().status.exitCode(), 8);
+  EXPECT_EQ(savedSteps(), std::vector<uint64_t>());
+  index.checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.checkpoint->keep = 1;
+  addVariable(index, "wide", ElementType::f64, {2}, 1024, InitKind::constant,
+              -INFINITY);
+  run = train();
+  EXPECT_EQ(run.status.exitCode(), 8);
+  EXPECT_EQ(run.status.message(),
+            "the state after step 0 is not finite: 'wide' is -inf in element "
+            "0; there is no earlier checkpoint");
+}
+
 TEST_F(RunTest, ReportsALossThatIsNotFinite) {
+  index.checkpoint.reset();
   image(index).variables[0]->init->kind = InitKind::constant;
   image(index).variables[0]->init->a = NAN;
   Result run = train();
@@ -334,7 +367,7 @@ TEST_F(RunTest, ReportsALossThatIsNotFinite) {
   EXPECT_TRUE(report["loss"].is_null());
   EXPECT_EQ(report["samples"].size(), 8u);
   EXPECT_TRUE(metrics().at(0)["loss"].is_null());
-  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0}));
+  EXPECT_EQ(savedSteps(), std::vector<uint64_t>());
 }
 
 TEST_F(RunTest, AGradientThatIsNotFiniteStopsToo) {
