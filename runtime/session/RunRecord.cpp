@@ -2,7 +2,6 @@
 #include "runtime/session/RunRecord.h"
 #include "runtime/checkpoint/ConfigChanges.h"
 #include "runtime/data/Fingerprint.h"
-#include "runtime/metrics/TrainLog.h"
 #include "runtime/session/VariableFiles.h"
 
 #include <cmath>
@@ -35,14 +34,10 @@ std::string describeDifferences(const Manifest &found, const Manifest &wanted) {
 
 } // namespace
 
-RunRecord::RunRecord(Session &session, const TrainOptions &options)
-    : session_(session), options_(options),
+RunRecord::RunRecord(Session &session, const TrainOptions &options,
+                     TrainLog &log)
+    : session_(session), options_(options), log_(log),
       policy_(session.index().checkpoint()) {}
-
-void RunRecord::say(const std::string &line) const {
-  if (options_.logFile >= 0)
-    (void)writeText(options_.logFile, line + "\n");
-}
 
 Status RunRecord::begin(Manifest position, uint64_t lastStep) {
   const artifact::Index &index = session_.index();

@@ -3,7 +3,7 @@
 #define KILN_RUNTIME_SESSION_RUNRECORD_H
 
 #include "runtime/checkpoint/CheckpointStore.h"
-#include "runtime/metrics/MetricsFile.h"
+#include "runtime/metrics/TrainLog.h"
 #include "runtime/session/RunFolder.h"
 #include "runtime/session/Session.h"
 
@@ -16,7 +16,7 @@ namespace kiln {
 /// the start stops the training.
 class RunRecord {
 public:
-  RunRecord(Session &session, const TrainOptions &options);
+  RunRecord(Session &session, const TrainOptions &options, TrainLog &log);
 
   /// Decides where the run begins, and gives all variables their values there.
   /// `position` has seed, batch and samples of this run, which ends after
@@ -60,12 +60,13 @@ private:
   Status startFresh();
   Status settleFolder(const std::optional<Checkpoint> &from);
   Status write(uint64_t step);
-  void say(const std::string &line) const;
+  void say(const std::string &line) const { log_.write(line + "\n"); }
   void warn(const std::string &message) const { options_.warn(message); }
   void append(std::string_view line);
 
   Session &session_;
   const TrainOptions &options_;
+  TrainLog &log_;
   const artifact::CheckpointPolicy *policy_;
   std::optional<RunFolder> folder_;
   std::optional<CheckpointStore> store_;

@@ -68,7 +68,8 @@ double rate(uint64_t samples, double seconds) {
 TrainingLoop::TrainingLoop(Session &session, const TrainOptions &options,
                            TrainReport &report)
     : session_(session), options_(options), report_(report),
-      record_(session, options), progress_(options.progressFile) {
+      log_(options.logFile, options.warn), record_(session, options, log_),
+      progress_(options.progressFile) {
   report_ = {};
 }
 
@@ -239,12 +240,10 @@ Status TrainingLoop::beginRun() {
   if (Status status = record_.begin(position, lastStep_); !status.ok())
     return status;
   report_.steps = report_.firstStep = record_.firstStep();
-  if (report_.steps >= lastStep_ && options_.logFile >= 0)
-    (void)writeText(options_.logFile,
-                    "Step " + std::to_string(report_.steps) + " of " +
-                        std::to_string(lastStep_) +
-                        " is done: nothing is left to do (--fresh starts "
-                        "afresh)\n");
+  if (report_.steps >= lastStep_)
+    log_.write("Step " + std::to_string(report_.steps) + " of " +
+               std::to_string(lastStep_) +
+               " is done: nothing is left to do (--fresh starts afresh)\n");
   return Status();
 }
 
@@ -387,8 +386,7 @@ DeviceName TrainingLoop::device() const {
 
 void TrainingLoop::log(std::string_view line) {
   progress_.clear();
-  if (options_.logFile >= 0)
-    (void)writeText(options_.logFile, line);
+  log_.write(line);
 }
 
 /// The message with the name of a report on the last step.

@@ -66,6 +66,7 @@ private:
   std::unique_ptr<Dataset> dataset_;
   SampleOrder order_{};
   std::unique_ptr<Feeder> feeder_;
+  TrainLog log_;
   RunRecord record_;
   StepRecord step_{};                          // The last step's results.
   std::unique_ptr<Evaluator> evaluator_;       // Null for no evaluation.

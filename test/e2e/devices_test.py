@@ -165,6 +165,15 @@ class DevicesTest(KilnTest):
         self.assertEqual(code, 0, err)
         self.assertIn("Step=300,", out)
 
+    def test_ranks_train_on_when_nobody_reads_their_log(self):
+        process = self.start("train", "tiny.yaml", *MESH, "-n", "2", "training.steps=100", "log.every=1")
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual((process.wait(), err), (0, ""))
+        self.kiln("checkpoint", "verify", "runs/tiny/checkpoints/step-000100")
+
     def test_mpirun_does_not_train_copies(self):
         self.environment["OMPI_COMM_WORLD_SIZE"] = "2"
         _, err = self.kiln("train", "tiny.yaml", *MESH, code=2)

@@ -257,6 +257,35 @@ class Run(RunTest):
         self.assertEqual(report["step"], step)
         self.assertEqual(len(report["samples"]), 4)
 
+    def train_quietly(self, **options):
+        """Runs with an odd standard output and returns the text on the standard error; the run must be complete."""
+        done = subprocess.run([harness.KILN, "train", "a.yaml", "training.steps=20", "checkpoint.every=100",
+                               "log.every=1", "--fresh"],
+                              cwd=self.folder, env=self.environment, timeout=120, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(self.outcome("a")[0]), 20)
+        self.kiln("checkpoint", "verify", "runs/a")
+        return done.stderr
+
+    def test_a_log_that_cannot_be_written(self):
+        process = self.start("train", "a.yaml", "training.steps=20", "checkpoint.every=100", "log.every=1")
+        process.stdout.readline()
+        process.stdout.close()  # As `| head -1` does.
+        err = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual(process.wait(), 0, err)
+        self.assertEqual(err, "kiln: warning: the log cannot be written: Broken pipe; training goes on\n")
+        self.assertEqual(len(self.outcome("a")[0]), 20)
+        with open("/dev/full", "w") as full:
+            err = self.train_quietly(stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(err, "kiln: warning: the log cannot be written: No space left on device; "
+                                  "training goes on\n")
+            self.train_quietly(stdout=full, stderr=full)
+        # Files of the run must not get the numbers of closed streams.
+        for streams in ((1,), (2,), (0, 1, 2)):
+            self.train_quietly(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               preexec_fn=lambda: [os.close(stream) for stream in streams])
+
     def test_update_that_is_not_finite(self):
         rate = "training.optimizer.learning_rate=3e38"
         for keys in (["checkpoint={every: 1, keep: 1}"], ["checkpoint={every: 100, keep: 1}"]):

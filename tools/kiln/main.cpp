@@ -5,7 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
+#include <unistd.h>
 
 namespace kiln {
 
@@ -228,6 +230,9 @@ private:
                               .stem()
                               .string()
               : runFolder;
+    // A reader of the log that goes, such as head, must not end a run.
+    if (train->parsed() || runVerb->parsed())
+      std::signal(SIGPIPE, SIG_IGN);
     if (train->parsed())
       return runTrainCommand(compile, runOptions);
     if (compileVerb->parsed())
@@ -267,7 +272,17 @@ private:
 } // namespace
 } // namespace kiln
 
+/// A file that is opened later must not get the number of a standard stream
+/// that was closed: log and errors would be written into it. Opened the wrong
+/// way round, so that using the stream is an error still.
+static void holdStandardStreams() {
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0)
+      (void)open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+  holdStandardStreams();
   // A write past a file-size limit must be an I/O error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
   try {

@@ -314,7 +314,7 @@ TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
     }
   }
   EXPECT_EQ(checkpoints, 4u); // 12, 16, 20, 24
-  EXPECT_EQ(others, 1u);      // metrics
+  EXPECT_EQ(others, 2u);      // metrics, log
   options.lossesPath = folder / "losses";
   Result again = train();
   EXPECT_TRUE(again.status.ok());
