@@ -41,6 +41,8 @@ Manifest readFields(const Json &json) {
   manifest.globalBatch = data.at("global_batch").get<uint64_t>();
   manifest.samples = data.at("samples").get<uint64_t>();
   manifest.isShuffled = data.at("shuffle").get<bool>();
+  manifest.contents =
+      data.at("contents").get<std::map<std::string, std::string>>();
   for (const auto &[name, file] : json.at("files").items())
     manifest.files[name] = {file.at("bytes").get<uint64_t>(),
                             file.at("sha256").get<std::string>()};
@@ -60,10 +62,13 @@ std::string Manifest::print() const {
   json["step"] = step;
   // For readers only: the next sample and its epoch follow from the rest.
   uint64_t next = step * globalBatch;
-  json["data"] = {
-      {"seed", seed},        {"global_batch", globalBatch},
-      {"samples", samples},  {"shuffle", isShuffled},
-      {"next_sample", next}, {"epoch", samples ? next / samples : 0}};
+  json["data"] = {{"seed", seed},
+                  {"global_batch", globalBatch},
+                  {"samples", samples},
+                  {"shuffle", isShuffled},
+                  {"contents", contents},
+                  {"next_sample", next},
+                  {"epoch", samples ? next / samples : 0}};
   json["files"] = Json::object();
   for (const auto &[name, file] : files)
     json["files"][name] = {{"bytes", file.bytes}, {"sha256", file.hash}};

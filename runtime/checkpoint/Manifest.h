@@ -34,6 +34,8 @@ struct Manifest {
   uint64_t globalBatch = 0;
   uint64_t samples = 0; // Of one epoch; 0 without data.
   bool isShuffled = false;
+  /// Fingerprints of the data files, by the key that names each.
+  std::map<std::string, std::string> contents;
   std::map<std::string, File> files;
   /// The names that each weight has in public checkpoints.
   std::map<std::string, std::vector<std::string>> publicNames;

@@ -29,6 +29,10 @@ std::string describeDifferences(const Manifest &found, const Manifest &wanted) {
   compare("training.global_batch", wanted.globalBatch, found.globalBatch);
   compare("number of samples", wanted.samples, found.samples);
   compare("data.shuffle", wanted.isShuffled, found.isShuffled);
+  for (const auto &[key, fingerprint] : wanted.contents)
+    if (auto other = found.contents.find(key);
+        other == found.contents.end() || other->second != fingerprint)
+      text += "\n  the file of " + key + " has other contents";
   return text;
 }
 

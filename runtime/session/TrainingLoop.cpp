@@ -207,23 +207,29 @@ Status TrainingLoop::compareRuns() {
   return compareFiles();
 }
 
-/// On several machines the same path may be another file.
+/// On several machines the same path may be another file, and so it may be when
+/// a run goes on.
 Status TrainingLoop::compareFiles() {
-  if (!session_.world())
-    return Status();
   const artifact::Data *data = session_.index().data();
   const artifact::Evaluation *evaluation = session_.index().evaluation();
-  const flatbuffers::String *paths[] = {
-      data ? data->path() : nullptr, data ? data->labels_path() : nullptr,
-      evaluation ? evaluation->path() : nullptr,
-      evaluation ? evaluation->labels_path() : nullptr, settings_->init()};
-  for (const flatbuffers::String *path : paths)
-    if (path && path->size() != 0)
-      if (Status status =
-              requireSame(session_.world(), "file " + path->str(),
-                          fingerprintFile(path->str()), Code::inputRejected);
-          !status.ok())
-        return status;
+  const std::pair<const char *, const flatbuffers::String *> paths[] = {
+      {"data.path", data ? data->path() : nullptr},
+      {"data.labels", data ? data->labels_path() : nullptr},
+      {nullptr, evaluation ? evaluation->path() : nullptr},
+      {nullptr, evaluation ? evaluation->labels_path() : nullptr},
+      {nullptr, settings_->init()}};
+  for (auto [key, path] : paths) {
+    // Only samples to train on matter to a run that goes on.
+    if (!path || path->size() == 0 || !(key || session_.world()))
+      continue;
+    std::string fingerprint = fingerprintFile(path->str());
+    if (Status status = requireSame(session_.world(), "file " + path->str(),
+                                    fingerprint, Code::inputRejected);
+        !status.ok())
+      return status;
+    if (key)
+      contents_[key] = fingerprint;
+  }
   return Status();
 }
 
@@ -234,6 +240,7 @@ Status TrainingLoop::beginRun() {
   if (dataset_) {
     position.samples = dataset_->samples();
     position.isShuffled = session_.index().data()->shuffle();
+    position.contents = contents_;
   }
   order_ = {position.samples, position.globalBatch, position.seed,
             position.isShuffled};

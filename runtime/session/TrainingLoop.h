@@ -10,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 
 namespace kiln {
@@ -64,6 +65,7 @@ private:
   const artifact::Output *learningRate_ = nullptr; // These two may be absent.
   const artifact::Output *gradientNorm_ = nullptr;
   std::unique_ptr<Dataset> dataset_;
+  std::map<std::string, std::string> contents_; // Fingerprints of data files.
   SampleOrder order_{};
   std::unique_ptr<Feeder> feeder_;
   TrainLog log_;

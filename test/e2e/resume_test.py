@@ -139,6 +139,16 @@ class Run(RunTest):
         _, err = self.kiln("train", "a.yaml", "training.seed=3", "--resume", "runs/a.1/checkpoints/LATEST", code=4)
         self.assertIn("training.seed is 0, wanted 3", err)
 
+    def test_other_data(self):
+        self.kiln("train", "a.yaml", "training.steps=2")
+        words = self.folder / "words.txt"
+        words.write_bytes(words.read_bytes()[::-1])
+        _, err = self.kiln("train", "a.yaml", "training.steps=3", code=4)
+        self.assertIn("the file of data.path has other contents", err)
+        self.assertIn("--fresh starts afresh, training.init=runs/a/checkpoints/step-000002/model.safetensors", err)
+        words.write_bytes(words.read_bytes()[::-1])
+        self.assertIn("Resumed from", self.kiln("train", "a.yaml", "training.steps=3")[0])
+
     def test_damage(self):
         self.kiln("train", "a.yaml", "training.steps=3")
         path = self.folder / "runs/a/checkpoints/step-000003/model.safetensors"

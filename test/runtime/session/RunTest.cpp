@@ -244,6 +244,30 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
         << run.status.message();
 }
 
+// It has as many samples, so no other difference gives it away.
+TEST_F(RunTest, OtherDataAreRejected) {
+  index.training->steps = 6;
+  ASSERT_TRUE(train().status.ok());
+  std::string text = sampleText(1000);
+  text[500] ^= 1;
+  writeFile(folder / "text", text);
+  index.training->steps = 10;
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 4);
+  EXPECT_EQ(run.status.message(),
+            (folder / "run/checkpoints/step-000006") +
+                ": is of another run:\n  the file of data.path has other "
+                "contents\n--fresh starts afresh, training.init=" +
+                (folder / "run/checkpoints/step-000006/model.safetensors") +
+                " takes only the weights");
+  // The path may change.
+  writeFile(folder / "moved", sampleText(1000));
+  index.data->path = folder / "moved";
+  run = train();
+  EXPECT_TRUE(run.status.ok()) << run.status.message();
+  EXPECT_EQ(run.losses.substr(0, 2), "7 ");
+}
+
 TEST_F(RunTest, WithoutAPolicyTheLastStateIsKept) {
   index.checkpoint.reset();
   Result first = train();
