@@ -23,6 +23,7 @@ constexpr double maximumSize = 2147483647; // Fits the index types of a kernel.
 constexpr double smallestEpsilon = 1e-30;
 // Integers above 2^53 would not survive the tools that read the config as JSON.
 constexpr double maximumCount = 9007199254740992;
+constexpr double maximumSeed = 0x1p63; // Every int64_t is below.
 
 template <typename T> struct IsRequested : std::false_type {};
 template <typename T> struct IsRequested<Requested<T>> : std::true_type {
@@ -236,7 +237,7 @@ const Key keys[] = {
     plain("training.micro_batch", "", KeyType::MicroBatch, "none", at<training, &T::microBatch>, "samples run through forward and backward at once; auto is none until there is a search, which explore and a map wait for"),
     integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs"),
     integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps"),
-    integer("training.seed", "", "0", 0, maximumCount, at<training, &T::seed>, "seed of weights and sample order"),
+    integer("training.seed", "", "0", 0, maximumSeed, at<training, &T::seed>, "seed of weights and sample order"),
     choice<training, &T::precision>("training.precision", "", "f32", "", "element type; bf16 keeps f32 weights, f64 is for tests"),
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
     plain("training.init", "", KeyType::Path, "absent", at<training, &T::init>, "initial weights: a safetensors file, with the names of public checkpoints"),
@@ -304,14 +305,12 @@ std::string_view Key::name() const {
 
 static std::string wantedInteger(const Key &key) {
   auto bound = [](double value) {
-    return std::to_string(static_cast<int64_t>(value));
+    return std::to_string(value < maximumSeed
+                              ? static_cast<int64_t>(value)
+                              : std::numeric_limits<int64_t>::max());
   };
-  bool isBounded = key.maximum < maximumSize;
   if (key.minimum == 1)
-    return "a positive integer" +
-           (isBounded ? " up to " + bound(key.maximum) : "");
-  if (!isBounded)
-    return "an integer of at least " + bound(key.minimum);
+    return "a positive integer up to " + bound(key.maximum);
   return "an integer from " + bound(key.minimum) + " to " + bound(key.maximum);
 }
 

@@ -151,6 +151,7 @@ class Command(KilnTest):
         self.assertEqual(first, self.losses("run", "b.kiln"))
         self.assertEqual(first, self.losses("train", "tiny.yaml", "--no-cache"))
         self.assertNotEqual(first, self.losses("train", "tiny.yaml", "training.seed=1"))
+        self.assertNotEqual(first, self.losses("train", "tiny.yaml", "training.seed=9223372036854775807"))
 
     def test_losses_that_cannot_be_written_are_an_error(self):
         _, err = self.kiln("train", "mlp.yaml", "--no-run-folder", "--losses", "/dev/full", code=5)

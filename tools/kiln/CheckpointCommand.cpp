@@ -45,9 +45,11 @@ int listOne(const std::string &path) {
   return 0;
 }
 
+/// Lists the checkpoints of each path; of all runs for none.
 int list(const std::vector<std::string> &paths, bool isVerified) {
   int code = 0;
-  for (const std::string &path : paths) {
+  for (const std::string &path :
+       paths.empty() ? std::vector<std::string>{"runs"} : paths) {
     std::vector<CheckpointStore::Entry> found = findCheckpoints(path);
     // Without checkpoints of its own it may be the folder of all runs.
     std::error_code error;
@@ -57,15 +59,16 @@ int list(const std::vector<std::string> &paths, bool isVerified) {
         for (const CheckpointStore::Entry &entry :
              findCheckpoints(run->path().string()))
           found.push_back(entry);
-    if (found.empty() && isVerified)
-      return fail(failWithoutCheckpoint(path));
-    if (found.empty())
+    bool isMissing = !paths.empty() && !fs::is_directory(path, error);
+    if (found.empty() && (isMissing || isVerified))
+      code = fail(failWithoutCheckpoint(path));
+    else if (found.empty())
       printf("no checkpoint in %s\n", path.c_str());
     for (const CheckpointStore::Entry &entry : found)
-      if (int damage = listOne(entry.path))
+      if (int damage = listOne(entry.path); damage && isVerified)
         code = damage;
   }
-  return isVerified ? code : 0;
+  return code;
 }
 
 int diff(const std::string &first, const std::string &second) {
@@ -126,8 +129,7 @@ int runCheckpointCommand(const std::string &action,
                          const std::vector<std::string> &paths,
                          const std::string &output) {
   if (action == "list")
-    return list(paths.empty() ? std::vector<std::string>{"runs"} : paths,
-                false);
+    return list(paths, false);
   if (action == "verify")
     return paths.empty() ? reportUsage("verify wants checkpoints or runs")
                          : list(paths, true);

@@ -3,10 +3,13 @@
 #include "tools/kiln/Commands.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
+#include <limits>
+#include <type_traits>
 #include <unistd.h>
 
 namespace kiln {
@@ -30,6 +33,20 @@ std::string printBytes(uint64_t bytes) {
 }
 
 namespace {
+
+/// The message of CLI11's own check spells out the greatest double.
+template <typename T> std::string requirePositive(std::string &text) {
+  T value{};
+  const char *end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end && value > 0 &&
+      value <= std::numeric_limits<T>::max())
+    return "";
+  return "found '" + text + "', wanted a positive " +
+         (std::is_integral_v<T> ? "integer" : "number");
+}
+const CLI::Validator positiveInteger(requirePositive<uint64_t>, "POSITIVE");
+const CLI::Validator positiveNumber(requirePositive<double>, "POSITIVE");
 
 /// The verbs with their options and the given values.
 class CommandLine {
@@ -90,11 +107,11 @@ private:
                    "time every kernel and print a table");
     verb->add_option("--peak-gflops", runOptions.peakGflops,
                      "f32 peak that the profile compares with; else measured")
-        ->check(CLI::PositiveNumber);
+        ->check(positiveNumber);
     verb->add_option("--peak-gbs", runOptions.peakGbs,
                      "memory bandwidth that the profile compares with; else "
                      "measured")
-        ->check(CLI::PositiveNumber);
+        ->check(positiveNumber);
     verb->add_option("-n,--processes", runOptions.processes,
                      "run in this many processes of this machine, by mpirun")
         ->check(CLI::Range(1, 65536));
@@ -103,7 +120,7 @@ private:
     verb->add_option("--losses", runOptions.losses,
                      "file that gets one line per step");
     verb->add_option("--steps", steps, "stop after this many steps")
-        ->check(CLI::PositiveNumber);
+        ->check(positiveInteger);
     CLI::Option *resume = verb->add_option(
         "--resume", runOptions.resume,
         "auto (the newest intact checkpoint of the run folder, if the config "
@@ -148,7 +165,7 @@ private:
     verify->add_option("--plans", plans,
                        "all, or how many, chosen to differ in most ways [12]");
     verify->add_option("--steps", steps, "steps of each plan [5]")
-        ->check(CLI::PositiveNumber);
+        ->check(positiveInteger);
   }
 
   void addRest() {

@@ -137,7 +137,7 @@ data: {kind: txt}
           "command line: error: 'log.evry=3': unknown key 'log.evry' (did you "
           "mean 'log.every'?)",
           "command line: error: 'training.seed=-1': training.seed: found '-1', "
-          "wanted an integer of at least 0"));
+          "wanted an integer from 0 to 9223372036854775807"));
 }
 
 /// A change to the valid config and the one error it must give.
