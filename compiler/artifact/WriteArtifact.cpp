@@ -443,7 +443,7 @@ void IndexWriter::addSettings() {
   index.data->vocabulary = model.vocabulary;
   index.data->classes = model.classes;
   index.data->predictions = model.predictions;
-  if (config.evaluation.isGiven) {
+  if (config.evaluation.presence == Presence::Given) {
     index.evaluation = std::make_unique<artifact::EvaluationT>();
     index.evaluation->every = config.evaluation.every;
     index.evaluation->path = config.evaluation.path;
@@ -457,7 +457,8 @@ void IndexWriter::addSettings() {
   index.training->seed = training.seed;
   index.training->log_every = config.log.every;
   index.training->init = training.init;
-  if (config.checkpoint.isGiven) {
+  // None leaves zeros: nothing is saved.
+  if (config.checkpoint.presence != Presence::Absent) {
     index.checkpoint = std::make_unique<artifact::CheckpointPolicyT>();
     index.checkpoint->every = config.checkpoint.every;
     index.checkpoint->keep = config.checkpoint.keep;

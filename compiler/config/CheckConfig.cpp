@@ -214,7 +214,7 @@ private:
   }
 
   void checkEvaluation() {
-    if (!config.evaluation.isGiven || !areValid({"data.kind"}))
+    if (!hasSection("evaluation", config) || !areValid({"data.kind"}))
       return;
     bool hasPath = isWritten("evaluation.path"),
          hasLabels = isWritten("evaluation.labels");

@@ -12,12 +12,14 @@ std::string Config::print() const {
   std::string text;
   for (const Key &key : schema()) {
     std::string section(key.section());
-    if (!hasSection(key.type == KeyType::Section ? key.path : key.section(),
-                    *this))
+    bool isSection = key.type == KeyType::Section;
+    Presence presence = presenceOf(isSection ? key.path : key.section(), *this);
+    if (presence == Presence::Absent ||
+        (presence == Presence::None && !isSection))
       continue;
     std::string indent(2 * std::count(key.path.begin(), key.path.end(), '.'),
                        ' ');
-    if (key.type == KeyType::Section) {
+    if (isSection && presence == Presence::Given) {
       text += indent + std::string(key.name()) + ":\n";
       continue;
     }

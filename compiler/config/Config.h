@@ -112,9 +112,13 @@ struct DataConfig {
   bool shuffle = true;
 };
 
+/// Of a section that may be left out: `none` forbids what leaving it out may
+/// not.
+enum class Presence { Absent, None, Given };
+
 /// Loss and accuracy on held-out data; all other settings are those of `data`.
 struct EvaluationConfig {
-  bool isGiven = false;
+  Presence presence = Presence::Absent;
   int64_t every = 0;     // steps; 0: after each epoch
   std::string path;      // empty: the end of the data is held out
   std::string labels;    // idx
@@ -136,8 +140,10 @@ struct DevicesConfig {
   std::vector<double> speeds; // one per device or replica; empty: all alike
 };
 
+/// Absent: the last state is saved, and a later run does not begin from it
+/// unasked.
 struct CheckpointConfig {
-  bool isGiven = false;
+  Presence presence = Presence::Absent;
   int64_t every = 0;
   int64_t keep = 0;
 };

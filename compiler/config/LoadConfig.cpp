@@ -85,10 +85,15 @@ private:
 
   void enterSection(const Key &row, const std::string &path,
                     const YamlNode &key, const YamlNode &value) {
-    if (row.fallback == "absent")
-      *std::get<bool *>(row.slot(config)) = true;
-    bool isMap = value.isMap();
-    states[path] = {key.position, true, isMap};
+    bool isMap = value.isMap(), isOptional = row.fallback == "absent",
+         isNone = isOptional && value.kind == YamlNode::Kind::Scalar &&
+                  value.text == "none";
+    if (isOptional)
+      *std::get<Presence *>(row.slot(config)) =
+          isNone ? Presence::None : Presence::Given;
+    states[path] = {key.position, true, isMap || isNone};
+    if (isNone)
+      return;
     if (isMap)
       readSection(path, value);
     else if (value.kind != YamlNode::Kind::Invalid)

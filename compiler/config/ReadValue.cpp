@@ -404,6 +404,9 @@ std::string printValue(const Key &key, const Config &config) {
   struct Printer {
     const Key &key;
     std::string operator()(std::monostate) const { return ""; }
+    std::string operator()(Presence *presence) const {
+      return *presence == Presence::None ? "none" : "";
+    }
     std::string operator()(int64_t *value) const {
       return printInteger(key, *value);
     }

@@ -23,6 +23,7 @@ constexpr double maximumSize = 2147483647; // Fits the index types of a kernel.
 constexpr double smallestEpsilon = 1e-30;
 // Integers above 2^53 would not survive the tools that read the config as JSON.
 constexpr double maximumCount = 9007199254740992;
+constexpr double maximumSeed = 0x1p63; // Every int64_t is below.
 
 template <typename T> struct IsRequested : std::false_type {};
 template <typename T> struct IsRequested<Requested<T>> : std::true_type {
@@ -236,7 +237,7 @@ const Key keys[] = {
     plain("training.micro_batch", "", KeyType::MicroBatch, "none", at<training, &T::microBatch>, "samples run through forward and backward at once; auto is none until there is a search, which explore and a map wait for"),
     integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs"),
     integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps"),
-    integer("training.seed", "", "0", 0, maximumCount, at<training, &T::seed>, "seed of weights and sample order"),
+    integer("training.seed", "", "0", 0, maximumSeed, at<training, &T::seed>, "seed of weights and sample order"),
     choice<training, &T::precision>("training.precision", "", "f32", "", "element type; bf16 keeps f32 weights, f64 is for tests"),
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
     plain("training.init", "", KeyType::Path, "absent", at<training, &T::init>, "initial weights: a safetensors file, with the names of public checkpoints"),
@@ -262,7 +263,7 @@ const Key keys[] = {
     listedChoice<data, &D::width>("data.width", "tokens", "16", "16|32", "bits of a token"),
     plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
 
-    optionalSection("evaluation", at<evaluation, &E::isGiven>, "loss and accuracy on data held out"),
+    optionalSection("evaluation", at<evaluation, &E::presence>, "loss and accuracy on data held out"),
     plain("evaluation.every", "", KeyType::Every, "epoch", at<evaluation, &E::every>, "steps from one evaluation to the next, or epoch"),
     plain("evaluation.path", "", KeyType::Path, "absent", at<evaluation, &E::path>, "file of samples, of the same kind as the data; absent: the end of the data"),
     plain("evaluation.labels", "", KeyType::Path, "absent", at<evaluation, &E::labels>, "file of labels, where data.kind is idx"),
@@ -284,7 +285,7 @@ const Key keys[] = {
     section("log", "progress output"),
     integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
 
-    optionalSection("checkpoint", at<checkpoint, &C::isGiven>, "saving state while training; without it nothing is saved"),
+    optionalSection("checkpoint", at<checkpoint, &C::presence>, "saving state while training; without it the last state is saved, with none nothing is"),
     integer("checkpoint.every", "", "100", 1, maximumCount, at<checkpoint, &C::every>, "steps from one checkpoint to the next"),
     integer("checkpoint.keep", "", "3", 1, maximumCount, at<checkpoint, &C::keep>, "how many are kept, the newest"),
 };
@@ -304,14 +305,12 @@ std::string_view Key::name() const {
 
 static std::string wantedInteger(const Key &key) {
   auto bound = [](double value) {
-    return std::to_string(static_cast<int64_t>(value));
+    return std::to_string(value < maximumSeed
+                              ? static_cast<int64_t>(value)
+                              : std::numeric_limits<int64_t>::max());
   };
-  bool isBounded = key.maximum < maximumSize;
   if (key.minimum == 1)
-    return "a positive integer" +
-           (isBounded ? " up to " + bound(key.maximum) : "");
-  if (!isBounded)
-    return "an integer of at least " + bound(key.minimum);
+    return "a positive integer up to " + bound(key.maximum);
   return "an integer from " + bound(key.minimum) + " to " + bound(key.maximum);
 }
 
@@ -325,7 +324,7 @@ static std::string wantedNumber(const Key &key) {
 std::string Key::wanted() const {
   switch (type) {
   case KeyType::Section:
-    return "a map";
+    return fallback == "absent" ? "a map or none" : "a map";
   case KeyType::Integer:
     return wantedInteger(*this);
   case KeyType::IntegerList:
@@ -390,11 +389,15 @@ std::string kindOfSection(std::string_view section, const Config &config) {
   return slot.load(slot.object);
 }
 
-bool hasSection(std::string_view section, const Config &config) {
+Presence presenceOf(std::string_view section, const Config &config) {
   const Key *key = findKey(section, "");
   if (!key || key->fallback != "absent")
-    return true;
-  return *std::get<bool *>(key->slot(const_cast<Config &>(config)));
+    return Presence::Given;
+  return *std::get<Presence *>(key->slot(const_cast<Config &>(config)));
+}
+
+bool hasSection(std::string_view section, const Config &config) {
+  return presenceOf(section, config) == Presence::Given;
 }
 
 std::string joinWords(const std::vector<std::string> &words) {
@@ -427,7 +430,8 @@ std::string describeSchema() {
     if (key.type == KeyType::Section) {
       text << "\n"
            << key.path << ": " << key.summary
-           << (key.fallback == "absent" ? "; may be left out\n" : "\n");
+           << (key.fallback == "absent" ? "; may be left out, or none\n"
+                                        : "\n");
       continue;
     }
     text << "  " << key.path;

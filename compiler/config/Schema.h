@@ -41,10 +41,10 @@ struct WordSlot {
 
 /// The member of a Config that a key sets; monostate for a section that is
 /// always there.
-using Slot =
-    std::variant<std::monostate, int64_t *, double *, bool *, std::string *,
-                 std::vector<int64_t> *, std::vector<double> *,
-                 Requested<MeshShape> *, MicroBatchRequest *, WordSlot>;
+using Slot = std::variant<std::monostate, int64_t *, double *, bool *,
+                          std::string *, std::vector<int64_t> *,
+                          std::vector<double> *, Requested<MeshShape> *,
+                          MicroBatchRequest *, Presence *, WordSlot>;
 
 /// One key of the config. Checks, defaults, messages, documentation and
 /// canonical text of a key are all derived from its row.
@@ -63,8 +63,7 @@ struct Key {
   /// Words that this version does not support yet; they may be among the
   /// choices already.
   std::string_view unavailable;
-  /// For a section that may be missing: a boolean that says whether it is
-  /// there.
+  /// For a section that may be missing: its presence.
   Slot (*slot)(Config &);
   std::string_view summary;
 
@@ -105,7 +104,8 @@ bool hasChoice(std::string_view choices, std::string_view word);
 /// "a, b or c".
 std::string joinWords(const std::vector<std::string> &words);
 
-/// Whether a section is present; always true for one that may not be missing.
+/// Always `Given` for a section that may not be missing.
+Presence presenceOf(std::string_view section, const Config &config);
 bool hasSection(std::string_view section, const Config &config);
 
 /// The documentation of all keys, as text.

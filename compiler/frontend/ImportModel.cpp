@@ -18,7 +18,7 @@ OwningOpRef<ModuleOp> importModel(const Config &config, MLIRContext &context) {
                        ? Type(builder.getF64Type())
                        : Type(builder.getF32Type());
   SmallVector<Purpose> purposes = {Purpose::Training};
-  if (config.evaluation.isGiven)
+  if (config.evaluation.presence == Presence::Given)
     purposes.push_back(Purpose::Evaluation);
   for (Purpose purpose : purposes) {
     ModelBuilder writer(*module, precision, purpose, config.training.seed);

@@ -80,6 +80,12 @@ void pointLatest(const std::string &folder, const std::string &path) {
 
 } // namespace
 
+CheckpointStore CheckpointStore::ofRun(const std::string &path) {
+  std::error_code error;
+  std::string inside = path + "/checkpoints";
+  return CheckpointStore(fs::is_directory(inside, error) ? inside : path);
+}
+
 std::string CheckpointStore::pathOf(uint64_t step) const {
   char name[32];
   std::snprintf(name, sizeof(name), "step-%06" PRIu64, step);
@@ -154,9 +160,26 @@ Status CheckpointStore::save(const Manifest &manifest,
     return status;
   pointLatest(folder_, path);
   std::vector<Entry> entries = list();
-  for (size_t i = 0; i + keep < entries.size(); ++i)
+  for (size_t i = 0; entries.size() - i > keep; ++i)
     removeCheckpoint(entries[i].path);
   return Status();
+}
+
+bool isCheckpoint(const std::string &path) {
+  std::error_code error;
+  return fs::exists(fs::path(path) / manifestName, error);
+}
+
+Status failWithoutCheckpoint(const std::string &path) {
+  std::error_code error;
+  if (!fs::is_directory(path, error))
+    return Status(Code::inputRejected,
+                  path + ": no such folder, wanted that of a checkpoint or of "
+                         "a run");
+  return Status(Code::inputRejected,
+                path + ": holds no intact checkpoint; a run saves one when it "
+                       "ends, unless its config has 'checkpoint: none', and on "
+                       "the way with checkpoint.every=N: train again");
 }
 
 } // namespace kiln

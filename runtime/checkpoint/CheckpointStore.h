@@ -20,9 +20,12 @@ public:
   };
 
   explicit CheckpointStore(std::string folder) : folder_(std::move(folder)) {}
+  /// Of a run's folder, or of the folder of checkpoints inside.
+  static CheckpointStore ofRun(const std::string &path);
 
   const std::string &folder() const { return folder_; }
 
+  std::string pathOf(uint64_t step) const;
   /// By step, the oldest first. Nothing if there is no such folder.
   std::vector<Entry> list() const;
 
@@ -43,10 +46,14 @@ public:
               std::vector<TensorSource> others, uint64_t keep) const;
 
 private:
-  std::string pathOf(uint64_t step) const;
-
   std::string folder_;
 };
+
+/// Whether a path is the folder of a checkpoint.
+bool isCheckpoint(const std::string &path);
+
+/// Why a path stands for no checkpoint, and what would make one.
+Status failWithoutCheckpoint(const std::string &path);
 
 } // namespace kiln
 

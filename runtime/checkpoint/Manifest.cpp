@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t format = 1;
+constexpr uint64_t format = 2;
 
 Status reject(const std::string &origin, const std::string &found) {
   return Status(Code::inputRejected, origin + ": " + found);
@@ -34,13 +34,15 @@ Manifest readFields(const Json &json) {
   Manifest manifest;
   manifest.writtenBy = json.at("written_by").get<std::string>();
   manifest.model = json.at("model").get<std::string>();
-  manifest.configHash = json.at("config_sha256").get<std::string>();
+  manifest.config = json.at("config").get<std::string>();
   manifest.step = json.at("step").get<uint64_t>();
   const Json &data = json.at("data");
   manifest.seed = data.at("seed").get<uint64_t>();
   manifest.globalBatch = data.at("global_batch").get<uint64_t>();
   manifest.samples = data.at("samples").get<uint64_t>();
   manifest.isShuffled = data.at("shuffle").get<bool>();
+  manifest.contents =
+      data.at("contents").get<std::map<std::string, std::string>>();
   for (const auto &[name, file] : json.at("files").items())
     manifest.files[name] = {file.at("bytes").get<uint64_t>(),
                             file.at("sha256").get<std::string>()};
@@ -56,14 +58,17 @@ std::string Manifest::print() const {
   json["format"] = format;
   json["written_by"] = writtenBy;
   json["model"] = model;
-  json["config_sha256"] = configHash;
+  json["config"] = config;
   json["step"] = step;
   // For readers only: the next sample and its epoch follow from the rest.
   uint64_t next = step * globalBatch;
-  json["data"] = {
-      {"seed", seed},        {"global_batch", globalBatch},
-      {"samples", samples},  {"shuffle", isShuffled},
-      {"next_sample", next}, {"epoch", samples ? next / samples : 0}};
+  json["data"] = {{"seed", seed},
+                  {"global_batch", globalBatch},
+                  {"samples", samples},
+                  {"shuffle", isShuffled},
+                  {"contents", contents},
+                  {"next_sample", next},
+                  {"epoch", samples ? next / samples : 0}};
   json["files"] = Json::object();
   for (const auto &[name, file] : files)
     json["files"][name] = {{"bytes", file.bytes}, {"sha256", file.hash}};
@@ -85,7 +90,8 @@ Expected<Manifest> Manifest::parse(const std::string &text,
     Json json = Json::parse(text);
     if (json.at("format").get<uint64_t>() != format)
       return reject(origin, "has format " + json.at("format").dump() +
-                                ", this kiln reads " + std::to_string(format));
+                                ", this kiln reads " + std::to_string(format) +
+                                "; training.init takes the weights beside it");
     Manifest manifest = readFields(json);
     if (manifest.print() != text)
       return reject(origin, "is not as kiln writes it");

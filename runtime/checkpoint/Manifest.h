@@ -26,14 +26,16 @@ struct Manifest {
 
   std::string writtenBy;
   std::string model;
-  std::string configHash; // SHA-256 of the resolved config.
-  uint64_t step = 0;      // Steps done.
+  std::string config; // Canonical text, with every default filled in.
+  uint64_t step = 0;  // Steps done.
   // Batches run on over the end of an epoch, so these fields determine the
   // position in the data: sample j of the next step is a pure function of them.
   uint64_t seed = 0;
   uint64_t globalBatch = 0;
   uint64_t samples = 0; // Of one epoch; 0 without data.
   bool isShuffled = false;
+  /// Fingerprints of the data files, by the key that names each.
+  std::map<std::string, std::string> contents;
   std::map<std::string, File> files;
   /// The names that each weight has in public checkpoints.
   std::map<std::string, std::vector<std::string>> publicNames;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cinttypes>
+#include <cstring>
 #include <unistd.h>
 
 namespace kiln {
@@ -65,6 +66,13 @@ bool writeText(int file, std::string_view text) {
     text.remove_prefix(static_cast<size_t>(written));
   }
   return true;
+}
+
+void TrainLog::write(std::string_view text) {
+  if (file_ < 0 || writeText(file_, text) || std::exchange(hasFailed_, true))
+    return;
+  warn_(std::string("the log cannot be written: ") + std::strerror(errno) +
+        "; training goes on");
 }
 
 } // namespace kiln

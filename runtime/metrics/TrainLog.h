@@ -5,6 +5,7 @@
 #include "runtime/metrics/MetricsFile.h"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -44,9 +45,26 @@ std::string_view formatEpochLine(std::span<char> buffer, DeviceName device,
 std::string_view formatLossLine(std::span<char> buffer, uint64_t step,
                                 double loss);
 
-/// Writes all of the text to a descriptor; after an error it drops the rest:
-/// output never stops a training run.
+/// Writes all of the text to a descriptor; after an error, which errno tells,
+/// it drops the rest.
 bool writeText(int file, std::string_view text);
+
+/// The log of a run. Text that cannot be written is dropped, with one warning:
+/// output never stops a training run.
+class TrainLog {
+public:
+  using Warn = std::function<void(const std::string &)>;
+
+  /// A descriptor, or -1 for no log. `warn` must outlive it.
+  TrainLog(int file, const Warn &warn) : file_(file), warn_(warn) {}
+
+  void write(std::string_view text);
+
+private:
+  int file_;
+  const Warn &warn_;
+  bool hasFailed_ = false;
+};
 
 } // namespace kiln
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/session/RunRecord.h"
+#include "runtime/checkpoint/ConfigChanges.h"
 #include "runtime/data/Fingerprint.h"
-#include "runtime/metrics/TrainLog.h"
 #include "runtime/session/VariableFiles.h"
 
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 namespace kiln {
@@ -28,26 +29,27 @@ std::string describeDifferences(const Manifest &found, const Manifest &wanted) {
   compare("training.global_batch", wanted.globalBatch, found.globalBatch);
   compare("number of samples", wanted.samples, found.samples);
   compare("data.shuffle", wanted.isShuffled, found.isShuffled);
+  for (const auto &[key, fingerprint] : wanted.contents)
+    if (auto other = found.contents.find(key);
+        other == found.contents.end() || other->second != fingerprint)
+      text += "\n  the file of " + key + " has other contents";
   return text;
 }
 
 } // namespace
 
-RunRecord::RunRecord(Session &session, const TrainOptions &options)
-    : session_(session), options_(options),
+RunRecord::RunRecord(Session &session, const TrainOptions &options,
+                     TrainLog &log)
+    : session_(session), options_(options), log_(log),
       policy_(session.index().checkpoint()) {}
 
-void RunRecord::say(const std::string &line) const {
-  if (options_.logFile >= 0)
-    (void)writeText(options_.logFile, line + "\n");
-}
-
-Status RunRecord::begin(Manifest position) {
+Status RunRecord::begin(Manifest position, uint64_t lastStep) {
   const artifact::Index &index = session_.index();
+  lastStep_ = lastStep;
   position_ = std::move(position);
   position_.writtenBy = index.compiler()->str();
   position_.model = index.model()->str();
-  position_.configHash = sha256(index.config()->string_view());
+  position_.config = index.config()->str();
   position_.publicNames = publicNamesOf(index);
   Expected<std::optional<Checkpoint>> checkpoint = agreeOnCheckpoint();
   Status status = checkpoint.status();
@@ -84,14 +86,25 @@ Status RunRecord::begin(Manifest position) {
 Status RunRecord::openFolder() {
   if (options_.runFolder.empty())
     return Status();
+  Saves wanted = !policy_          ? Saves::lastState
+                 : policy_->keep() ? Saves::checkpoints
+                                   : Saves::nothing;
+  if (!session_.computes())
+    wanted = Saves::nothing; // There are no values.
   Expected<RunFolder> folder = RunFolder::open(options_.runFolder);
   if (!folder.ok()) {
-    // Metrics can be missed; checkpoints that were asked for cannot.
-    if (policy_ || folder.status().code() != Code::io)
-      return folder.status();
-    warn(folder.status().message() + "; no metrics are kept");
+    const Status &status = folder.status();
+    if (status.code() != Code::io)
+      return status;
+    // Metrics can be missed; the result of the training cannot.
+    if (wanted != Saves::nothing)
+      return Status(Code::io, status.message() +
+                                  "; --run-folder puts it elsewhere, "
+                                  "--no-run-folder keeps nothing");
+    warn(status.message() + "; no metrics are kept");
     return Status();
   }
+  saves_ = wanted;
   folder_.emplace(std::move(*folder));
   store_.emplace(folder_->checkpoints());
   store_->removeRemains();
@@ -104,8 +117,6 @@ Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
   bool isFirst = session_.rank() == 0;
   Expected<std::optional<Checkpoint>> checkpoint = std::optional<Checkpoint>();
   Status status = isFirst ? openFolder() : Status();
-  // Without computed values there is nothing to save.
-  savesCheckpoints_ = policy_ && folder_ && session_.computes();
   if (isFirst && status.ok()) {
     checkpoint = findCheckpoint();
     status = checkpoint.status();
@@ -113,9 +124,9 @@ Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
   if (Status agreed = session_.agree(status); !agreed.ok())
     return agreed;
   std::string decided =
-      session_.share((savesCheckpoints_ ? "1" : "0") +
+      session_.share(std::string(1, static_cast<char>(saves_)) +
                      (isFirst && *checkpoint ? (*checkpoint)->folder() : ""));
-  savesCheckpoints_ = decided.front() == '1';
+  saves_ = static_cast<Saves>(decided.front());
   if (isFirst || decided.size() == 1)
     return checkpoint;
   Expected<Checkpoint> same = Checkpoint::open(decided.substr(1));
@@ -124,12 +135,23 @@ Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
   return std::optional(std::move(*same));
 }
 
+/// A checkpoint by its path, or the newest intact one of a run by the run's.
+Expected<Checkpoint> RunRecord::openNamed(const std::string &path) const {
+  if (isCheckpoint(path))
+    return Checkpoint::open(path);
+  std::optional<Checkpoint> newest =
+      CheckpointStore::ofRun(path).openNewest(options_.warn);
+  if (!newest)
+    return failWithoutCheckpoint(path);
+  return std::move(*newest);
+}
+
 /// The checkpoint to go on from, if there is one and it was not forbidden.
 Expected<std::optional<Checkpoint>> RunRecord::findCheckpoint() {
   if (options_.resume == "none")
     return std::optional<Checkpoint>();
   if (options_.resume != "auto") {
-    Expected<Checkpoint> checkpoint = Checkpoint::open(options_.resume);
+    Expected<Checkpoint> checkpoint = openNamed(options_.resume);
     if (!checkpoint.ok())
       return checkpoint.status();
     return std::optional(std::move(*checkpoint));
@@ -146,20 +168,35 @@ Expected<std::optional<Checkpoint>> RunRecord::findCheckpoint() {
 Status RunRecord::resume(const Checkpoint &checkpoint) {
   const Manifest &found = checkpoint.manifest();
   if (std::string text = describeDifferences(found, position_); !text.empty())
-    return Status(Code::inputRejected,
-                  checkpoint.folder() + ": is of another run:" + text +
-                      "\n--resume=none starts afresh, training.init=" +
-                      checkpoint.folder() + "/" + modelFileName +
-                      " takes only the weights");
+    return Status(
+        Code::inputRejected,
+        checkpoint.folder() + ": is of another run:" + text +
+            "\n--fresh starts afresh, training.init=" + checkpoint.folder() +
+            "/" + modelFileName + " takes only the weights");
   if (Status status = restoreVariables(checkpoint, session_); !status.ok())
     return status;
+  std::string changes = describeChanges(found.config, position_.config);
+  if (found.step >= lastStep_ && !changes.empty())
+    return failFinished(checkpoint, changes);
   position_.step = found.step;
   say("Resumed from " + checkpoint.folder() + ": step " +
       std::to_string(found.step) +
-      (found.configHash == position_.configHash
-           ? ""
-           : ", made with another config of the same model"));
+      (changes.empty() ? "" : ", with another config:" + changes));
   return Status();
+}
+
+/// Whoever changes a config wants other results; there will be none.
+Status RunRecord::failFinished(const Checkpoint &checkpoint,
+                               const std::string &changes) const {
+  return Status(
+      Code::usage,
+      checkpoint.folder() + ": step " +
+          std::to_string(checkpoint.manifest().step) + " of " +
+          std::to_string(lastStep_) +
+          " is done, with another config:" + changes +
+          "\n--run-folder FOLDER keeps another run beside this one, --fresh "
+          "sets this one aside and starts at step 0, more steps go on from "
+          "here with the changed keys");
 }
 
 /// Moves aside remains of an earlier run that this one does not go on from.
@@ -174,7 +211,7 @@ Status RunRecord::settleFolder(const std::optional<Checkpoint> &from) {
     Expected<std::string> earlier = folder_->setAside();
     if (!earlier.ok())
       return earlier.status();
-    if (policy_ && !earlier->empty())
+    if (!earlier->empty())
       say("The earlier run is now in " + *earlier);
     return Status();
   }
@@ -205,34 +242,42 @@ bool RunRecord::isDue(uint64_t step) const {
          step % policy_->every() == 0 && !isSaved(step);
 }
 
-bool RunRecord::save(uint64_t step) {
-  bool isSaved = false;
+Status RunRecord::save(uint64_t step) {
+  Status status;
   if (session_.rank() == 0) {
-    isSaved = write(step);
+    status = write(step);
     session_.variables().endReads();
   } else {
     session_.variables().serveReads();
   }
-  if (World *world = session_.world())
-    isSaved = world->maximum(isSaved) != 0;
-  if (isSaved)
+  status = session_.agree(status);
+  if (status.ok())
     savedStep_ = step;
-  return isSaved;
+  std::string last = savedStep_ ? "; the last checkpoint is of step " +
+                                      std::to_string(*savedStep_)
+                                : "; there is no earlier checkpoint";
+  if (status.code() == Code::notFinite)
+    return Status(Code::notFinite, status.message() + last);
+  if (!status.ok() && session_.rank() == 0)
+    warn("checkpoint of step " + std::to_string(step) +
+         " was not saved: " + status.message() + last);
+  return Status();
 }
 
-bool RunRecord::write(uint64_t step) {
+Status RunRecord::write(uint64_t step) {
   position_.step = step;
   VariableSources sources = collectVariables(session_);
-  Status status = store_->save(position_, std::move(sources.weights),
-                               std::move(sources.others),
-                               std::max<uint64_t>(policy_->keep(), 1));
-  if (status.ok())
-    return true;
-  warn("checkpoint of step " + std::to_string(step) +
-       " was not saved: " + status.message() +
-       (savedStep_ ? "; the last one is of step " + std::to_string(*savedStep_)
-                   : "; there is none yet"));
-  return false;
+  // Without a policy none but the last is saved, and none is removed.
+  uint64_t keep =
+      policy_ ? policy_->keep() : std::numeric_limits<uint64_t>::max();
+  return store_->save(position_, std::move(sources.weights),
+                      std::move(sources.others), keep);
+}
+
+void RunRecord::tellSaved() const {
+  if (store_ && savedStep_)
+    say("The state after step " + std::to_string(*savedStep_) + " is in " +
+        store_->pathOf(*savedStep_));
 }
 
 void RunRecord::append(std::string_view line) {

@@ -3,7 +3,7 @@
 #define KILN_RUNTIME_SESSION_RUNRECORD_H
 
 #include "runtime/checkpoint/CheckpointStore.h"
-#include "runtime/metrics/MetricsFile.h"
+#include "runtime/metrics/TrainLog.h"
 #include "runtime/session/RunFolder.h"
 #include "runtime/session/Session.h"
 
@@ -16,24 +16,29 @@ namespace kiln {
 /// the start stops the training.
 class RunRecord {
 public:
-  RunRecord(Session &session, const TrainOptions &options);
+  RunRecord(Session &session, const TrainOptions &options, TrainLog &log);
 
   /// Decides where the run begins, and gives all variables their values there.
-  /// `position` has seed, batch and samples of this run; its step becomes the
-  /// number of steps done.
-  Status begin(Manifest position);
+  /// `position` has seed, batch and samples of this run, which ends after
+  /// `lastStep`.
+  Status begin(Manifest position, uint64_t lastStep);
 
   /// Steps done by the checkpoint from which the run goes on.
   uint64_t firstStep() const { return position_.step; }
 
   /// Whether a checkpoint is due after this step.
   bool isDue(uint64_t step) const;
-  /// Saves all variables; false, with a warning, if that fails. The first
-  /// process writes the shards of all.
-  bool save(uint64_t step);
-  bool savesCheckpoints() const { return savesCheckpoints_; }
+  /// Saves all variables: the first process writes the shards of all. Fails
+  /// with `notFinite` if a variable is not, and earlier checkpoints stay; any
+  /// other failure is a warning.
+  Status save(uint64_t step);
+  /// Whether checkpoints are saved on the way, and begun from unasked.
+  bool savesCheckpoints() const { return saves_ == Saves::checkpoints; }
+  bool savesLastState() const { return saves_ != Saves::nothing; }
   /// Whether the last state saved is the one after this step.
   bool isSaved(uint64_t step) const { return savedStep_ == step; }
+  /// Tells where the last state saved is.
+  void tellSaved() const;
 
   void add(const StepRecord &record);
   void add(const EvaluationRecord &record);
@@ -43,25 +48,32 @@ public:
                             const std::vector<uint64_t> &samples);
 
 private:
+  enum class Saves : char { nothing = '0', lastState, checkpoints };
+
   Status openFolder();
+  Expected<Checkpoint> openNamed(const std::string &path) const;
   Expected<std::optional<Checkpoint>> findCheckpoint();
   Expected<std::optional<Checkpoint>> agreeOnCheckpoint();
   Status resume(const Checkpoint &checkpoint);
+  Status failFinished(const Checkpoint &checkpoint,
+                      const std::string &changes) const;
   Status startFresh();
   Status settleFolder(const std::optional<Checkpoint> &from);
-  bool write(uint64_t step);
-  void say(const std::string &line) const;
+  Status write(uint64_t step);
+  void say(const std::string &line) const { log_.write(line + "\n"); }
   void warn(const std::string &message) const { options_.warn(message); }
   void append(std::string_view line);
 
   Session &session_;
   const TrainOptions &options_;
+  TrainLog &log_;
   const artifact::CheckpointPolicy *policy_;
   std::optional<RunFolder> folder_;
   std::optional<CheckpointStore> store_;
-  bool savesCheckpoints_ = false;
+  Saves saves_ = Saves::nothing;
   MetricsFile metrics_;
-  Manifest position_; // A manifest without files and step.
+  Manifest position_; // A manifest without files.
+  uint64_t lastStep_ = 0;
   std::optional<uint64_t> savedStep_;
   std::array<char, 512> line_;
 };

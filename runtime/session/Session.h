@@ -47,7 +47,8 @@ struct TrainOptions {
 
   std::string runFolder; // For metrics and checkpoints; empty for none.
   /// The checkpoint to go on from: "auto" is the newest intact one of the run
-  /// folder, "none" is none, anything else is a checkpoint's path.
+  /// folder, "none" is none, anything else is the path of a checkpoint or of
+  /// another run, which stands for its newest intact one.
   std::string resume = "auto";
   /// Give all variables their initial values if no checkpoint does.
   bool isInitialising = false;
@@ -115,8 +116,8 @@ public:
   Status run(std::string_view program);
 
   /// Feeds and runs the training program step by step. Reports progress even
-  /// when it fails: `notFinite` for a loss that is not a number, `stopped` by a
-  /// signal.
+  /// when it fails: `notFinite` for a loss or a state that is not, `stopped` by
+  /// a signal.
   Status train(const TrainOptions &options, TrainReport *report = nullptr);
 
   const artifact::Index &index() const { return artifact_->index(); }

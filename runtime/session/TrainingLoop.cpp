@@ -68,7 +68,8 @@ double rate(uint64_t samples, double seconds) {
 TrainingLoop::TrainingLoop(Session &session, const TrainOptions &options,
                            TrainReport &report)
     : session_(session), options_(options), report_(report),
-      record_(session, options), progress_(options.progressFile) {
+      log_(options.logFile, options.warn), record_(session, options, log_),
+      progress_(options.progressFile) {
   report_ = {};
 }
 
@@ -206,23 +207,29 @@ Status TrainingLoop::compareRuns() {
   return compareFiles();
 }
 
-/// On several machines the same path may be another file.
+/// On several machines the same path may be another file, and so it may be when
+/// a run goes on.
 Status TrainingLoop::compareFiles() {
-  if (!session_.world())
-    return Status();
   const artifact::Data *data = session_.index().data();
   const artifact::Evaluation *evaluation = session_.index().evaluation();
-  const flatbuffers::String *paths[] = {
-      data ? data->path() : nullptr, data ? data->labels_path() : nullptr,
-      evaluation ? evaluation->path() : nullptr,
-      evaluation ? evaluation->labels_path() : nullptr, settings_->init()};
-  for (const flatbuffers::String *path : paths)
-    if (path && path->size() != 0)
-      if (Status status =
-              requireSame(session_.world(), "file " + path->str(),
-                          fingerprintFile(path->str()), Code::inputRejected);
-          !status.ok())
-        return status;
+  const std::pair<const char *, const flatbuffers::String *> paths[] = {
+      {"data.path", data ? data->path() : nullptr},
+      {"data.labels", data ? data->labels_path() : nullptr},
+      {nullptr, evaluation ? evaluation->path() : nullptr},
+      {nullptr, evaluation ? evaluation->labels_path() : nullptr},
+      {nullptr, settings_->init()}};
+  for (auto [key, path] : paths) {
+    // Only samples to train on matter to a run that goes on.
+    if (!path || path->size() == 0 || !(key || session_.world()))
+      continue;
+    std::string fingerprint = fingerprintFile(path->str());
+    if (Status status = requireSame(session_.world(), "file " + path->str(),
+                                    fingerprint, Code::inputRejected);
+        !status.ok())
+      return status;
+    if (key)
+      contents_[key] = fingerprint;
+  }
   return Status();
 }
 
@@ -233,18 +240,17 @@ Status TrainingLoop::beginRun() {
   if (dataset_) {
     position.samples = dataset_->samples();
     position.isShuffled = session_.index().data()->shuffle();
+    position.contents = contents_;
   }
   order_ = {position.samples, position.globalBatch, position.seed,
             position.isShuffled};
-  if (Status status = record_.begin(position); !status.ok())
+  if (Status status = record_.begin(position, lastStep_); !status.ok())
     return status;
   report_.steps = report_.firstStep = record_.firstStep();
-  if (report_.steps >= lastStep_ && options_.logFile >= 0)
-    (void)writeText(options_.logFile,
-                    "Step " + std::to_string(report_.steps) + " of " +
-                        std::to_string(lastStep_) +
-                        " is done: nothing is left to do (--resume=none "
-                        "starts afresh)\n");
+  if (report_.steps >= lastStep_)
+    log_.write("Step " + std::to_string(report_.steps) + " of " +
+               std::to_string(lastStep_) +
+               " is done: nothing is left to do (--fresh starts afresh)\n");
   return Status();
 }
 
@@ -266,7 +272,8 @@ Status TrainingLoop::run() {
   SignalWatch watch;
   Roster::beginTraining();
   if (record_.savesCheckpoints() && !record_.isSaved(report_.steps))
-    (void)record_.save(report_.steps);
+    if (Status status = save(); !status.ok())
+      return status;
   if (Status status = session_.agree(startFeeder()); !status.ok())
     return status;
   if (!dataset_)
@@ -278,14 +285,19 @@ Status TrainingLoop::run() {
   while (report_.steps < lastStep_ && !isStopped()) {
     if (Status status = runStep(); !status.ok())
       return status;
-    if (!std::isfinite(step_.loss) ||
-        !std::isfinite(step_.gradientNorm.value_or(0)))
-      return stopNotFinite();
+    for (auto [name, value] :
+         {std::pair("loss", step_.loss),
+          std::pair("norm of the gradients", step_.gradientNorm.value_or(0))})
+      if (!std::isfinite(value))
+        return stopNotFinite(std::string(name) + " is " +
+                             std::to_string(value) + " at step " +
+                             std::to_string(report_.steps));
     if (Status status = endStep(); !status.ok())
       return status;
     // The last step's checkpoint is saved at the end.
     if (report_.steps < lastStep_ && record_.isDue(report_.steps))
-      (void)record_.save(report_.steps);
+      if (Status status = save(); !status.ok())
+        return status;
   }
   return finish();
 }
@@ -381,41 +393,56 @@ DeviceName TrainingLoop::device() const {
 
 void TrainingLoop::log(std::string_view line) {
   progress_.clear();
-  if (options_.logFile >= 0)
-    (void)writeText(options_.logFile, line);
+  log_.write(line);
 }
 
-Status TrainingLoop::stopNotFinite() {
+/// The message with the name of a report on the last step.
+Status TrainingLoop::stopNotFinite(const std::string &message) {
   progress_.clear();
+  if (report_.steps == report_.firstStep)
+    return Status(Code::notFinite, message);
   std::vector<uint64_t> samples;
   if (dataset_)
     for (uint64_t i = 0; i < order_.globalBatch; ++i)
       samples.push_back(order_.at(report_.steps - 1, i).index);
   std::string path = record_.reportFailure(step_, samples);
-  bool isLoss = !std::isfinite(step_.loss);
   return Status(Code::notFinite,
-                (isLoss ? "loss is " + std::to_string(step_.loss)
-                        : "norm of the gradients is " +
-                              std::to_string(*step_.gradientNorm)) +
-                    " at step " + std::to_string(report_.steps) +
-                    (path.empty() ? "" : "; its samples are in " + path));
+                message + (path.empty() ? "" : "; its samples are in " + path));
+}
+
+/// Loss and gradients were finite, but the update need not be.
+Status TrainingLoop::save() {
+  Status status = record_.save(report_.steps);
+  return status.ok() ? status
+                     : stopNotFinite("the state after step " +
+                                     std::to_string(report_.steps) +
+                                     " is not finite: " + status.message());
 }
 
 Status TrainingLoop::finish() {
   progress_.clear();
-  bool isSaved = record_.isSaved(report_.steps) ||
-                 (record_.savesCheckpoints() && record_.save(report_.steps));
+  if (!record_.isSaved(report_.steps) && record_.savesLastState()) {
+    if (Status status = save(); !status.ok())
+      return status;
+    if (record_.isSaved(report_.steps))
+      record_.tellSaved();
+  }
+  bool isSaved = record_.isSaved(report_.steps);
   if (report_.steps < lastStep_) {
     std::string message = "stopped by " +
                           describeSignal(static_cast<int>(signal_)) +
                           " after step " + std::to_string(report_.steps) +
                           " of " + std::to_string(lastStep_);
-    return isSaved ? Status(Code::stopped,
-                            message + "; a checkpoint is saved, the same "
-                                      "command goes on from it")
-                   : Status::interrupted(static_cast<int>(signal_), message);
+    if (!isSaved)
+      return Status::interrupted(static_cast<int>(signal_), message);
+    bool isFound = record_.savesCheckpoints() && options_.resume == "auto";
+    return Status(
+        Code::stopped,
+        message + "; a checkpoint is saved, the same command " +
+            (isFound ? "" : "with --resume=" + options_.runFolder + " ") +
+            "goes on from it");
   }
-  if (record_.savesCheckpoints() && !isSaved)
+  if (record_.savesLastState() && !isSaved)
     return Status(Code::io, "the state after the last step was not saved");
   if (!areLossesWritten_)
     return Status(Code::io, "file of losses " + options_.lossesPath +

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <map>
 #include <memory>
 
 namespace kiln {
@@ -48,7 +49,8 @@ private:
   DeviceName device() const;
   void log(std::string_view line);
   void logStep(Clock::time_point now);
-  Status stopNotFinite();
+  Status stopNotFinite(const std::string &message);
+  Status save();
   Status finish();
 
   Session &session_;
@@ -63,8 +65,10 @@ private:
   const artifact::Output *learningRate_ = nullptr; // These two may be absent.
   const artifact::Output *gradientNorm_ = nullptr;
   std::unique_ptr<Dataset> dataset_;
+  std::map<std::string, std::string> contents_; // Fingerprints of data files.
   SampleOrder order_{};
   std::unique_ptr<Feeder> feeder_;
+  TrainLog log_;
   RunRecord record_;
   StepRecord step_{};                          // The last step's results.
   std::unique_ptr<Evaluator> evaluator_;       // Null for no evaluation.

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/ConvertElements.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace kiln {
 
@@ -77,6 +78,48 @@ Status readVariable(const Safetensors &file, const Entry &entry,
       return status;
   }
   return Status();
+}
+
+/// The first element whose exponent is all ones: infinite, or not a number.
+template <typename Bits, Bits exponent>
+std::optional<size_t> findNotFinite(std::span<const std::byte> bytes) {
+  auto isNotFinite = [&](size_t i) {
+    Bits bits;
+    std::memcpy(&bits, bytes.data() + i * sizeof(Bits), sizeof(Bits));
+    return (bits & exponent) == exponent;
+  };
+  size_t count = bytes.size() / sizeof(Bits);
+  // Without an exit, so that the compiler makes vectors of it.
+  bool isAny = false;
+  for (size_t i = 0; i < count; ++i)
+    isAny |= isNotFinite(i);
+  for (size_t i = 0; isAny && i < count; ++i)
+    if (isNotFinite(i))
+      return i;
+  return std::nullopt;
+}
+
+/// `notFinite` with the first such element of a variable's elements from
+/// `begin` on.
+Status checkFinite(const artifact::Variable &variable, uint64_t begin,
+                   std::span<const std::byte> bytes) {
+  bool isWide = variable.element_type() == artifact::ElementType::f64;
+  if (!isWide && variable.element_type() != artifact::ElementType::f32)
+    return Status();
+  std::optional<size_t> found =
+      isWide ? findNotFinite<uint64_t, 0x7ff0000000000000>(bytes)
+             : findNotFinite<uint32_t, 0x7f800000>(bytes);
+  if (!found)
+    return Status();
+  double value;
+  std::span element =
+      bytes.subspan(*found * elementBytes(variable.element_type()));
+  convertElements(dtypeOf(variable.element_type()), element,
+                  artifact::ElementType::f64,
+                  std::as_writable_bytes(std::span(&value, 1)));
+  return Status(Code::notFinite, quote(variable.name()->str()) + " is " +
+                                     std::to_string(value) + " in element " +
+                                     std::to_string(begin + *found));
 }
 
 /// Public names, as the artifact gives them.
@@ -261,13 +304,15 @@ VariableSources collectVariables(const Session &session) {
     const artifact::Variable &variable = *variables.Get(i);
     uint64_t size = elementBytes(variable.element_type());
     TensorSource source{
-        factsOf(variable), [&session, i, size](OutputFile &file) {
+        factsOf(variable), [&session, &variable, i, size](OutputFile &file) {
           uint64_t elements = session.variables().tiling(i).elements();
           uint64_t step = pieceBytes / size;
           std::vector<std::byte> piece;
           for (uint64_t begin = 0; begin < elements; begin += step) {
             piece.resize(std::min(step, elements - begin) * size);
             Status status = session.variables().read(i, begin, piece);
+            if (status.ok())
+              status = checkFinite(variable, begin, piece);
             if (status.ok())
               status = file.write(piece);
             if (!status.ok())

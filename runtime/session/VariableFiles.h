@@ -15,8 +15,8 @@ bool isWeight(const artifact::Variable &variable);
 std::map<std::string, std::vector<std::string>>
 publicNamesOf(const artifact::Index &index);
 
-/// The variables' values at the time of writing. The session must outlive the
-/// sources.
+/// The variables' values at the time of writing, which fails with `notFinite`
+/// on one that is not. The session must outlive the sources.
 struct VariableSources {
   std::vector<TensorSource> weights, others;
 };

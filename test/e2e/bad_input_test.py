@@ -220,6 +220,20 @@ class BadUsage(KilnTest):
         _, err = self.kiln("trian", "tiny.yaml", code=USAGE)
         self.assertIn("'train'", err)
 
+    def test_numbers_are_positive(self):
+        for option, kind in (("--steps", "integer"), ("--peak-gflops", "number")):
+            for value in ("0", "-1", "x", "1x", "99999999999999999999999", "inf"):
+                if kind == "number" and value.startswith("9"):
+                    continue
+                _, err = self.kiln("run", "m.kiln", f"{option}={value}", code=USAGE)
+                self.assertEqual(err, f"kiln: error: {option}: found '{value}', wanted a positive {kind}\n")
+
+    def test_checkpoints_that_are_not_there(self):
+        for action in (["list"], ["verify"], ["export", "-o", "w"], ["diff", "tiny.yaml"]):
+            _, err = self.kiln("checkpoint", *action, "nothere", code=REJECTED)
+            self.assertRegex(err, r"(nothere|tiny\.yaml): no such folder, wanted that of a checkpoint or of a run")
+        self.assertEqual(self.kiln("checkpoint", "list"), ("no checkpoint in runs\n", ""))
+
 
 if __name__ == "__main__":
     harness.main()

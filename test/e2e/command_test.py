@@ -159,6 +159,7 @@ class Command(KilnTest):
         self.assertEqual(first, self.losses("run", "b.kiln"))
         self.assertEqual(first, self.losses("train", "tiny.yaml", "--no-cache"))
         self.assertNotEqual(first, self.losses("train", "tiny.yaml", "training.seed=1"))
+        self.assertNotEqual(first, self.losses("train", "tiny.yaml", "training.seed=9223372036854775807"))
 
     def test_losses_that_cannot_be_written_are_an_error(self):
         _, err = self.kiln("train", "mlp.yaml", "--no-run-folder", "--losses", "/dev/full", code=5)
@@ -244,13 +245,17 @@ class Command(KilnTest):
         self.kiln("compile", "tiny.yaml", "-o", "m.kiln", "training.steps=1000000", "log.every=1")
         for number in (signal.SIGINT, signal.SIGTERM):
             process = self.start("run", "m.kiln", "--losses", "losses")
-            process.stdout.readline()
+            while "Step=1," not in process.stdout.readline():
+                pass
             process.send_signal(number)
             out, err = process.communicate()
-            self.assertEqual(process.returncode, 128 + number, err)
+            self.assertEqual(process.returncode, 75, err)
             steps = int(re.search(r"Trained (\d+) steps", out)[1])
             self.assertIn(f"after step {steps} of 1000000", err)
             self.assertEqual(len((self.folder / "losses").read_text().splitlines()), steps)
+            out, _ = self.kiln("run", "m.kiln", "--resume", "runs/m", "--steps", str(steps + 1), "--losses", "losses")
+            self.assertIn(f"Resumed from runs/m/checkpoints/step-{steps:06}", out)
+            self.assertEqual(len((self.folder / "losses").read_text().splitlines()), 1)
 
     def check_interrupted_compile(self, has_begun):
         before = self.files()

@@ -117,9 +117,9 @@ class DevicesTest(KilnTest):
             self.assertLessEqual(abs(float(a[1]) - float(b[1])), 1e-5 * float(a[1]))
 
     def test_every_plan_keeps_every_bit_of_a_checkpoint(self):
-        """Loaded under a plan and saved again, without a step in between. No size divides."""
+        """Loaded under a plan and saved again before the next step. No size divides."""
         uneven = ["model.hidden=30", "model.heads=3", "model.feed_forward=23", "training.global_batch=7",
-                  "checkpoint={every: 2, keep: 1}"]
+                  "checkpoint={every: 2, keep: 2}"]
         self.kiln("train", "tiny.yaml", *uneven, "--steps", "2", "--run-folder", "first")
         saved = self.folder / "first/checkpoints/step-000002"
         files = sorted(path.name for path in saved.glob("*.safetensors"))
@@ -131,7 +131,7 @@ class DevicesTest(KilnTest):
                 plan = f"devices={{count: {data * tensor}, mesh: {{data: {data}, tensor: {tensor}}}, zero: {zero}, " \
                        f"offload: {offload}, threads: 1}}"
                 ranks = ["-n", str(processes)] if processes else []
-                self.kiln("train", "tiny.yaml", *uneven, plan, "--steps", "2", *ranks, "--resume", str(saved),
+                self.kiln("train", "tiny.yaml", *uneven, plan, "--steps", "3", *ranks, "--resume", str(saved),
                           "--run-folder", "again")
                 again = self.folder / "again/checkpoints/step-000002"
                 for name in files:
@@ -164,6 +164,15 @@ class DevicesTest(KilnTest):
         code, out, err = self.train_until_hangup(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.assertEqual(code, 0, err)
         self.assertIn("Step=300,", out)
+
+    def test_ranks_train_on_when_nobody_reads_their_log(self):
+        process = self.start("train", "tiny.yaml", *MESH, "-n", "2", "training.steps=100", "log.every=1")
+        process.stdout.readline()
+        process.stdout.close()
+        err = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual((process.wait(), err), (0, ""))
+        self.kiln("checkpoint", "verify", "runs/tiny/checkpoints/step-000100")
 
     def test_mpirun_does_not_train_copies(self):
         self.environment["OMPI_COMM_WORLD_SIZE"] = "2"

@@ -113,16 +113,41 @@ class Run(RunTest):
         # The resolved config is a config.
         self.assertIn("Cache hit", self.kiln("compile", "runs/a/config.yaml", "-o", "m.kiln")[0])
 
+    def test_a_sweep_is_not_one_run(self):
+        rate = "training.optimizer.learning_rate"
+        self.kiln("train", "a.yaml", "training.steps=2", f"{rate}=1e-3")
+        before = self.outcome("a")
+        _, err = self.kiln("train", "a.yaml", "training.steps=2", f"{rate}=1e-2", code=2)
+        self.assertIn(f"runs/a/checkpoints/step-000002: step 2 of 2 is done, with another config:\n"
+                      f"  {rate} was 0.001, is 0.01\n", err)
+        for way in ("--run-folder", "--fresh", "more steps"):
+            self.assertIn(way, err)
+        self.assertEqual(self.outcome("a"), before)
+        # Without changes there is nothing to complain about, nor to do.
+        self.assertIn("nothing is left to do", self.kiln("train", "a.yaml", "training.steps=2", f"{rate}=1e-3")[0])
+        out, _ = self.kiln("train", "a.yaml", "training.steps=3", f"{rate}=1e-2")
+        self.assertIn(f"with another config:\n  {rate} was 0.001, is 0.01\n  training.steps was 2, is 3\n", out)
+
     def test_another_model(self):
         self.kiln("train", "a.yaml", "training.steps=2")
         _, err = self.kiln("train", "a.yaml", "training.steps=2", "model.hidden=48", code=4)
         self.assertIn("is of another model", err)
         self.assertIn("'wte.weight' is F32 [256, 32], wanted F32 [256, 48]", err)
         self.assertGreater(len(err.splitlines()), 10)
-        out, _ = self.kiln("train", "a.yaml", "training.steps=2", "model.hidden=48", "--resume=none")
+        out, _ = self.kiln("train", "a.yaml", "training.steps=2", "model.hidden=48", "--fresh")
         self.assertIn("The earlier run is now in runs/a.1", out)
         _, err = self.kiln("train", "a.yaml", "training.seed=3", "--resume", "runs/a.1/checkpoints/LATEST", code=4)
         self.assertIn("training.seed is 0, wanted 3", err)
+
+    def test_other_data(self):
+        self.kiln("train", "a.yaml", "training.steps=2")
+        words = self.folder / "words.txt"
+        words.write_bytes(words.read_bytes()[::-1])
+        _, err = self.kiln("train", "a.yaml", "training.steps=3", code=4)
+        self.assertIn("the file of data.path has other contents", err)
+        self.assertIn("--fresh starts afresh, training.init=runs/a/checkpoints/step-000002/model.safetensors", err)
+        words.write_bytes(words.read_bytes()[::-1])
+        self.assertIn("Resumed from", self.kiln("train", "a.yaml", "training.steps=3")[0])
 
     def test_damage(self):
         self.kiln("train", "a.yaml", "training.steps=3")
@@ -150,7 +175,7 @@ class Run(RunTest):
         out, err = process.communicate()
         self.assertEqual(process.returncode, 5, err)
         self.assertIn("checkpoint of step 6 was not saved", err)
-        self.assertIn("File too large; the last one is of step 4", err)
+        self.assertIn("File too large; the last checkpoint is of step 4", err)
         self.assertIn("Trained 4 steps", out)
         self.assertEqual(sorted(os.listdir(self.folder / "runs/a/checkpoints")),
                          ["LATEST", "step-000000", "step-000002", "step-000004"])
@@ -214,6 +239,25 @@ class Run(RunTest):
         before = self.files()
         self.kiln("train", "a.yaml", "training.steps=2", "--no-run-folder")
         self.assertEqual(self.files(), before)
+        out, _ = self.kiln("train", "a.yaml", "training.steps=2", "checkpoint=none")
+        self.assertNotIn("heckpoint", out)
+        self.assertEqual(self.files(), sorted(before + ["runs/a/config.yaml", "runs/a/metrics.jsonl"]))
+        self.assertIn("\ncheckpoint: none\n", (self.folder / "runs/a/config.yaml").read_text())
+        _, err = self.kiln("checkpoint", "export", "runs/a", "-o", "w.safetensors", code=4)
+        self.assertIn("runs/a: holds no intact checkpoint; a run saves one when it ends", err)
+
+    def test_the_last_state_is_kept_and_not_gone_on_from_unasked(self):
+        # No section `checkpoint`, as in most configs.
+        wanted = self.losses("train", "tiny.yaml")
+        out, _ = self.kiln("train", "tiny.yaml", "training.optimizer.learning_rate=1e-2")
+        self.assertIn("The earlier run is now in runs/tiny.1\n", out)
+        self.assertIn("The state after step 6 is in runs/tiny/checkpoints/step-000006\n", out)
+        self.kiln("checkpoint", "diff", "runs/tiny", "runs/tiny.1", code=1, silent=True)
+        self.kiln("checkpoint", "export", "runs/tiny.1", "-o", "w.safetensors")
+        out, _ = self.kiln("train", "tiny.yaml", "training.steps=8", "--resume=runs/tiny.1", "--losses", "more")
+        self.assertIn("Resumed from runs/tiny.1/checkpoints/step-000006", out)
+        whole = self.losses("train", "tiny.yaml", "training.steps=8", "--fresh")
+        self.assertEqual(wanted + (self.folder / "more").read_text(), whole)
 
     def test_loss_that_is_not_finite(self):
         _, err = self.kiln("train", "a.yaml", "training.optimizer={kind: sgd, learning_rate: 1e30}", code=8)
@@ -222,6 +266,45 @@ class Run(RunTest):
         report = json.loads((self.folder / f"runs/a/report-step-{step}.json").read_text())
         self.assertEqual(report["step"], step)
         self.assertEqual(len(report["samples"]), 4)
+
+    def train_quietly(self, **options):
+        """Runs with an odd standard output and returns the text on the standard error; the run must be complete."""
+        done = subprocess.run([harness.KILN, "train", "a.yaml", "training.steps=20", "checkpoint.every=100",
+                               "log.every=1", "--fresh"],
+                              cwd=self.folder, env=self.environment, timeout=120, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(len(self.outcome("a")[0]), 20)
+        self.kiln("checkpoint", "verify", "runs/a")
+        return done.stderr
+
+    def test_a_log_that_cannot_be_written(self):
+        process = self.start("train", "a.yaml", "training.steps=20", "checkpoint.every=100", "log.every=1")
+        process.stdout.readline()
+        process.stdout.close()  # As `| head -1` does.
+        err = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual(process.wait(), 0, err)
+        self.assertEqual(err, "kiln: warning: the log cannot be written: Broken pipe; training goes on\n")
+        self.assertEqual(len(self.outcome("a")[0]), 20)
+        with open("/dev/full", "w") as full:
+            err = self.train_quietly(stdout=full, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(err, "kiln: warning: the log cannot be written: No space left on device; "
+                                  "training goes on\n")
+            self.train_quietly(stdout=full, stderr=full)
+        # Files of the run must not get the numbers of closed streams.
+        for streams in ((1,), (2,), (0, 1, 2)):
+            self.train_quietly(stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               preexec_fn=lambda: [os.close(stream) for stream in streams])
+
+    def test_update_that_is_not_finite(self):
+        rate = "training.optimizer.learning_rate=3e38"
+        for keys in (["checkpoint={every: 1, keep: 1}"], ["checkpoint={every: 100, keep: 1}"]):
+            _, err = self.kiln("train", "a.yaml", rate, "training.steps=1", *keys, "--fresh", code=8)
+            self.assertRegex(err, r"the state after step 1 is not finite: '[\w.]+' is -?inf in element \d+; "
+                                  "the last checkpoint is of step 0; its samples are in runs/a/report-step-1.json")
+            self.assertEqual(sorted(os.listdir(self.folder / "runs/a/checkpoints")), ["LATEST", "step-000000"])
+        self.kiln("train", "tiny.yaml", rate, "training.steps=1", code=8)
+        self.assertFalse(list(self.folder.glob("runs/tiny/checkpoints/*")))
 
     def test_progress_is_shown_on_a_terminal_only(self):
         terminal, side = os.openpty()

@@ -25,14 +25,10 @@ int reportUsage(const std::string &message) {
 }
 
 /// The checkpoints that a path stands for: itself, or those of a run.
-std::vector<CheckpointStore::Entry> findCheckpoints(const fs::path &path) {
-  if (isCheckpoint(path.string()))
-    return {{0, path.string()}};
-  std::error_code error;
-  fs::path inside = path / "checkpoints";
-  return CheckpointStore(
-             (fs::is_directory(inside, error) ? inside : path).string())
-      .list();
+std::vector<CheckpointStore::Entry> findCheckpoints(const std::string &path) {
+  if (isCheckpoint(path))
+    return {{0, path}};
+  return CheckpointStore::ofRun(path).list();
 }
 
 /// Prints a checkpoint's line and returns its exit code.
@@ -49,26 +45,30 @@ int listOne(const std::string &path) {
   return 0;
 }
 
+/// Lists the checkpoints of each path; of all runs for none.
 int list(const std::vector<std::string> &paths, bool isVerified) {
   int code = 0;
-  for (const std::string &path : paths) {
+  for (const std::string &path :
+       paths.empty() ? std::vector<std::string>{"runs"} : paths) {
     std::vector<CheckpointStore::Entry> found = findCheckpoints(path);
     // Without checkpoints of its own it may be the folder of all runs.
     std::error_code error;
     if (found.empty())
       for (fs::directory_iterator run(path, error), end; !error && run != end;
            run.increment(error))
-        for (const CheckpointStore::Entry &entry : findCheckpoints(run->path()))
+        for (const CheckpointStore::Entry &entry :
+             findCheckpoints(run->path().string()))
           found.push_back(entry);
-    if (found.empty() && isVerified)
-      return fail(Status(Code::inputRejected, path + ": holds no checkpoint"));
-    if (found.empty())
+    bool isMissing = !paths.empty() && !fs::is_directory(path, error);
+    if (found.empty() && (isMissing || isVerified))
+      code = fail(failWithoutCheckpoint(path));
+    else if (found.empty())
       printf("no checkpoint in %s\n", path.c_str());
     for (const CheckpointStore::Entry &entry : found)
-      if (int damage = listOne(entry.path))
+      if (int damage = listOne(entry.path); damage && isVerified)
         code = damage;
   }
-  return isVerified ? code : 0;
+  return code;
 }
 
 int diff(const std::string &first, const std::string &second) {
@@ -119,22 +119,17 @@ int exportTo(const std::string &path, const std::string &output) {
 
 } // namespace
 
-bool isCheckpoint(const std::string &path) {
-  std::error_code error;
-  return fs::exists(fs::path(path) / manifestName, error);
-}
-
 Expected<Checkpoint> openCheckpoint(const std::string &path) {
   std::vector<CheckpointStore::Entry> found = findCheckpoints(path);
-  return Checkpoint::open(found.empty() ? path : found.back().path);
+  return found.empty() ? failWithoutCheckpoint(path)
+                       : Checkpoint::open(found.back().path);
 }
 
 int runCheckpointCommand(const std::string &action,
                          const std::vector<std::string> &paths,
                          const std::string &output) {
   if (action == "list")
-    return list(paths.empty() ? std::vector<std::string>{"runs"} : paths,
-                false);
+    return list(paths, false);
   if (action == "verify")
     return paths.empty() ? reportUsage("verify wants checkpoints or runs")
                          : list(paths, true);

@@ -2,7 +2,7 @@
 #ifndef KILN_TOOLS_KILN_COMMANDS_H
 #define KILN_TOOLS_KILN_COMMANDS_H
 
-#include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/session/Session.h"
 
 #include <cstdint>
@@ -62,8 +62,6 @@ std::optional<Session> loadSession(const std::string &artifact,
                                    const RunOptions &options, World *world,
                                    int &code);
 
-/// Whether a path is the folder of a checkpoint.
-bool isCheckpoint(const std::string &path);
 /// A checkpoint, or the newest of a run's folder.
 Expected<Checkpoint> openCheckpoint(const std::string &path);
 int inspectCheckpoint(const std::string &path, bool isJson);

@@ -49,7 +49,7 @@ static const char exitCodeHelp[] = R"( 0  done
  5  I/O: disk full, file not writable
  6  a rank was lost, under `kiln run -n`
  7  a collective timed out; the device or rank that did not come is named
- 8  loss or gradient not finite; a report is in the run folder
+ 8  loss, gradient or weights not finite; a report is in the run folder
  9  verification failed: a plan has other losses than one device
 70  internal compiler error; a reproducer is in crash/
 75  stopped by a signal with a checkpoint written

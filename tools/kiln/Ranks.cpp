@@ -125,6 +125,12 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   int nothing = open("/dev/null", O_RDONLY);
   if (nothing >= 0)
     dup2(nothing, STDIN_FILENO);
+  // mpirun ends its ranks on SIGPIPE, even one that was started to ignore it;
+  // blocked, the signal never comes, and text that nobody reads is dropped.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  sigprocmask(SIG_BLOCK, &pipe, nullptr);
   setenv(Roster::variable, roster.c_str(), 1);
   // Containers often forbid single copies, which then print warnings.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);

@@ -3,9 +3,14 @@
 #include "tools/kiln/Commands.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
+#include <limits>
+#include <type_traits>
+#include <unistd.h>
 
 namespace kiln {
 
@@ -28,6 +33,20 @@ std::string printBytes(uint64_t bytes) {
 }
 
 namespace {
+
+/// The message of CLI11's own check spells out the greatest double.
+template <typename T> std::string requirePositive(std::string &text) {
+  T value{};
+  const char *end = text.data() + text.size();
+  auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && stop == end && value > 0 &&
+      value <= std::numeric_limits<T>::max())
+    return "";
+  return "found '" + text + "', wanted a positive " +
+         (std::is_integral_v<T> ? "integer" : "number");
+}
+const CLI::Validator positiveInteger(requirePositive<uint64_t>, "POSITIVE");
+const CLI::Validator positiveNumber(requirePositive<double>, "POSITIVE");
 
 /// The verbs with their options and the given values.
 class CommandLine {
@@ -88,11 +107,11 @@ private:
                    "time every kernel and print a table");
     verb->add_option("--peak-gflops", runOptions.peakGflops,
                      "f32 peak that the profile compares with; else measured")
-        ->check(CLI::PositiveNumber);
+        ->check(positiveNumber);
     verb->add_option("--peak-gbs", runOptions.peakGbs,
                      "memory bandwidth that the profile compares with; else "
                      "measured")
-        ->check(CLI::PositiveNumber);
+        ->check(positiveNumber);
     verb->add_option("-n,--processes", runOptions.processes,
                      "run in this many processes of this machine, by mpirun")
         ->check(CLI::Range(1, 65536));
@@ -101,16 +120,22 @@ private:
     verb->add_option("--losses", runOptions.losses,
                      "file that gets one line per step");
     verb->add_option("--steps", steps, "stop after this many steps")
-        ->check(CLI::PositiveNumber);
-    verb->add_option("--resume", runOptions.resume,
-                     "auto (the newest intact checkpoint of the run folder), "
-                     "none, or a checkpoint's path");
+        ->check(positiveInteger);
+    CLI::Option *resume = verb->add_option(
+        "--resume", runOptions.resume,
+        "auto (the newest intact checkpoint of the run folder, if the config "
+        "has a checkpoint section), none, or the path of a checkpoint or of a "
+        "run");
+    verb->add_flag("--fresh", isFresh,
+                   "start from step 0, as --resume=none; an earlier run is set "
+                   "aside")
+        ->excludes(resume);
     CLI::Option *folder = verb->add_option(
         "--run-folder", runFolder,
         "where metrics and checkpoints go; else runs/ and the name of the "
         "config or artifact");
     verb->add_flag("--no-run-folder", keepsNothing,
-                   "keep neither metrics nor checkpoints")
+                   "keep neither metrics nor trained weights")
         ->excludes(folder);
   }
 
@@ -140,7 +165,7 @@ private:
     verify->add_option("--plans", plans,
                        "all, or how many, chosen to differ in most ways [12]");
     verify->add_option("--steps", steps, "steps of each plan [5]")
-        ->check(CLI::PositiveNumber);
+        ->check(positiveInteger);
   }
 
   void addRest() {
@@ -210,6 +235,8 @@ private:
   int dispatch() {
     if (steps)
       runOptions.steps = steps;
+    if (isFresh)
+      runOptions.resume = "none";
     compile.usesCache = !ignoresCache;
     if (!keepsNothing)
       runOptions.runFolder =
@@ -220,6 +247,9 @@ private:
                               .stem()
                               .string()
               : runFolder;
+    // A reader of the log that goes, such as head, must not end a run.
+    if (train->parsed() || runVerb->parsed())
+      std::signal(SIGPIPE, SIG_IGN);
     if (train->parsed())
       return runTrainCommand(compile, runOptions);
     if (compileVerb->parsed())
@@ -253,13 +283,23 @@ private:
   bool keepsNothing = false;
   uint64_t steps = 0;
   bool isJson = false, isListingKernels = false;
-  bool ignoresCache = false;
+  bool ignoresCache = false, isFresh = false;
 };
 
 } // namespace
 } // namespace kiln
 
+/// A file that is opened later must not get the number of a standard stream
+/// that was closed: log and errors would be written into it. Opened the wrong
+/// way round, so that using the stream is an error still.
+static void holdStandardStreams() {
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (fcntl(stream, F_GETFD) < 0)
+      (void)open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 int main(int argc, char **argv) {
+  holdStandardStreams();
   // A write past a file-size limit must be an I/O error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
   try {

@@ -137,7 +137,7 @@ data: {kind: txt}
           "command line: error: 'log.evry=3': unknown key 'log.evry' (did you "
           "mean 'log.every'?)",
           "command line: error: 'training.seed=-1': training.seed: found '-1', "
-          "wanted an integer of at least 0"));
+          "wanted an integer from 0 to 9223372036854775807"));
 }
 
 /// A change to the valid config and the one error it must give.
@@ -413,6 +413,30 @@ TEST(Config, ReplicasTakeWholeStatisticsGroups) {
   EXPECT_THAT(errorsOf(smallResnetText,
                        {"devices.count=4", "model.statistics_group=16"}),
               ElementsAre());
+}
+
+// `none` is not the same as nothing: without the section the last state is
+// saved.
+TEST(Config, SectionsThatMayBeLeftOutCanBeNone) {
+  Diagnostics diagnostics;
+  Config config =
+      parseConfig(gptText, "a.yaml",
+                  {"evaluation.every=3", "evaluation=none", "checkpoint=none"},
+                  diagnostics)
+          .value();
+  EXPECT_EQ(config.checkpoint.presence, Presence::None);
+  EXPECT_EQ(config.checkpoint.keep, 0);
+  std::string printed = config.print();
+  EXPECT_THAT(printed, HasSubstr("\nevaluation: none\n"));
+  EXPECT_THAT(printed, HasSubstr("\ncheckpoint: none\n"));
+  EXPECT_EQ(parseConfig(printed, "b.yaml", {}, diagnostics)->print(), printed);
+  config = parseConfig(printed, "b.yaml", {"checkpoint.every=5"}, diagnostics)
+               .value();
+  EXPECT_EQ(config.checkpoint.presence, Presence::Given);
+  EXPECT_THAT(errorsOf(gptText, {"log=none", "checkpoint=all"}),
+              ElementsAre(HasSubstr("log: found 'none', wanted a map"),
+                          HasSubstr("checkpoint: found 'all', wanted a map or "
+                                    "none")));
 }
 
 TEST(Config, EvaluationHasDataOfTheSameKind) {

@@ -92,12 +92,30 @@ TEST(Schema, EveryIntegerHasItsRangeChecked) {
       continue;
     for (double value : {key.minimum - 1, key.maximum + 2}) {
       std::vector<std::string> overrides = overridesFor(key);
-      std::string text = std::to_string(static_cast<int64_t>(value));
+      std::string text = std::to_string(value); // May be no int64_t.
+      text.resize(text.find('.'));
       overrides.push_back(std::string(key.path) + "=" + text);
       EXPECT_THAT(errorsOf(textWith(key), overrides),
                   Contains(HasSubstr("found '" + text + "', wanted")));
     }
   }
+}
+
+TEST(Schema, EveryBoundIsLegalAndNamed) {
+  for (const Key &key : schema()) {
+    if (key.type != KeyType::Integer)
+      continue;
+    std::string wanted = key.wanted();
+    std::string maximum = wanted.substr(wanted.rfind(' ') + 1);
+    YamlNode node;
+    Config config;
+    Diagnostics diagnostics;
+    ASSERT_TRUE(parseYaml(maximum, 0, node, diagnostics));
+    EXPECT_TRUE(readValue(key, node, "", config, diagnostics))
+        << key.path << ": " << diagnostics.text();
+  }
+  EXPECT_THAT(findKey("training.seed", "")->wanted(),
+              HasSubstr("9223372036854775807"));
 }
 
 // A word is stored as itself, whatever the order of enumerators.

@@ -146,6 +146,41 @@ TEST_F(RunTest, GoesOnExactlyWhereItStopped) {
   EXPECT_NE(third.log.find("nothing is left to do"), std::string::npos);
 }
 
+// Else a sweep over learning rates would train once and then do nothing.
+TEST_F(RunTest, AFinishedRunWithAnotherConfigFails) {
+  index.config =
+      "model:\n  kind: gpt\ntraining:\n  steps: 10\n  optimizer:\n"
+      "    learning_rate: 0.001\n    momentum: 0\nlog:\n  every: 1\n";
+  ASSERT_TRUE(train().status.ok());
+  std::string metrics = readFile(folder / "run/metrics.jsonl");
+  std::string before = std::exchange(
+      index.config,
+      "model:\n  kind: gpt\ntraining:\n  steps: 10\n  optimizer:\n"
+      "    learning_rate: 0.01\nlog:\n  every: 1\ncheckpoint:\n  keep: 3\n");
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 2);
+  EXPECT_EQ(run.status.message(),
+            (folder / "run/checkpoints/step-000010") +
+                ": step 10 of 10 is done, with another config:"
+                "\n  checkpoint.keep was absent, is 3"
+                "\n  training.optimizer.learning_rate was 0.001, is 0.01"
+                "\n  training.optimizer.momentum was 0, is absent"
+                "\n--run-folder FOLDER keeps another run beside this one, "
+                "--fresh sets this one aside and starts at step 0, more steps "
+                "go on from here with the changed keys");
+  EXPECT_EQ(run.report.steps, 0u);
+  EXPECT_EQ(readFile(folder / "run/config.yaml"), before);
+  EXPECT_EQ(readFile(folder / "run/metrics.jsonl"), metrics);
+  index.training->steps = 12;
+  run = train();
+  EXPECT_TRUE(run.status.ok()) << run.status.message();
+  EXPECT_NE(run.log.find(": step 10, with another config:\n"
+                         "  checkpoint.keep was absent, is 3\n"),
+            std::string::npos)
+      << run.log;
+  EXPECT_EQ(run.losses.substr(0, 3), "11 ");
+}
+
 TEST_F(RunTest, ADamagedCheckpointIsPassedOver) {
   Result whole = train();
   std::string path = folder / "run/checkpoints/step-000010/model.safetensors";
@@ -196,6 +231,7 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
   index = sampleTraining(folder / "text", 8, 8);
   image(index).variables[0]->element_type = ElementType::i32;
   index.checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.checkpoint->keep = 1;
   EXPECT_NE(train().status.message().find("'weight' is F32 [], wanted I32 []"),
             std::string::npos);
   index.training->seed = 8;
@@ -208,21 +244,77 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
         << run.status.message();
 }
 
-TEST_F(RunTest, WithoutCheckpointsItKeepsMetricsOnly) {
+// It has as many samples, so no other difference gives it away.
+TEST_F(RunTest, OtherDataAreRejected) {
+  index.training->steps = 6;
+  ASSERT_TRUE(train().status.ok());
+  std::string text = sampleText(1000);
+  text[500] ^= 1;
+  writeFile(folder / "text", text);
+  index.training->steps = 10;
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 4);
+  EXPECT_EQ(run.status.message(),
+            (folder / "run/checkpoints/step-000006") +
+                ": is of another run:\n  the file of data.path has other "
+                "contents\n--fresh starts afresh, training.init=" +
+                (folder / "run/checkpoints/step-000006/model.safetensors") +
+                " takes only the weights");
+  // The path may change.
+  writeFile(folder / "moved", sampleText(1000));
+  index.data->path = folder / "moved";
+  run = train();
+  EXPECT_TRUE(run.status.ok()) << run.status.message();
+  EXPECT_EQ(run.losses.substr(0, 2), "7 ");
+}
+
+TEST_F(RunTest, WithoutAPolicyTheLastStateIsKept) {
   index.checkpoint.reset();
+  Result first = train();
+  ASSERT_TRUE(first.status.ok()) << first.status.message();
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{10}));
+  std::string path = folder / "run/checkpoints/step-000010";
+  EXPECT_NE(first.log.find("The state after step 10 is in " + path + "\n"),
+            std::string::npos)
+      << first.log;
+  // Nobody asked to go on from it: the next run is one of its own.
+  Result second = train();
+  EXPECT_EQ(second.losses, first.losses);
+  EXPECT_NE(second.log.find("The earlier run is now in " + (folder / "run.1")),
+            std::string::npos)
+      << second.log;
+  EXPECT_TRUE(fs::exists(folder / "run.1/checkpoints/step-000010"));
+  EXPECT_EQ(metrics().size(), 10u);
+  // Asked for by the run's folder. Nothing is removed.
+  index.training->steps = 14;
+  options.resume = folder / "run";
+  Result third = train();
+  ASSERT_TRUE(third.status.ok()) << third.status.message();
+  EXPECT_EQ(third.losses.substr(0, 3), "11 ");
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{10, 14}));
+  options.resume = folder / "nowhere";
+  EXPECT_EQ(train().status.exitCode(), 4);
+  // A run whose result could not be kept does not begin.
+  options.resume = "auto";
+  options.runFolder = "/proc/nowhere";
+  Result fourth = train();
+  EXPECT_EQ(fourth.status.exitCode(), 5);
+  EXPECT_NE(fourth.status.message().find("--no-run-folder keeps nothing"),
+            std::string::npos);
+}
+
+TEST_F(RunTest, APolicyThatKeepsNoneSavesNothing) {
+  index.checkpoint = std::make_unique<CheckpointPolicyT>();
   Result first = train();
   EXPECT_EQ(metrics().size(), 10u);
   EXPECT_FALSE(fs::exists(folder / "run/checkpoints"));
-  EXPECT_EQ(train().losses, first.losses);
   EXPECT_EQ(first.log.find("heckpoint"), std::string::npos);
+  EXPECT_EQ(train().losses, first.losses);
   EXPECT_EQ(metrics().size(), 10u);
-  // An unusable run folder is not worth stopping for,
+  // Metrics alone are not worth stopping for.
   options.runFolder = "/proc/nowhere";
   EXPECT_TRUE(train().status.ok());
   EXPECT_EQ(warnings.size(), 1u);
-  // unless checkpoints are wanted.
-  index.checkpoint = std::make_unique<CheckpointPolicyT>();
-  EXPECT_EQ(train().status.exitCode(), 5);
 }
 
 TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
@@ -240,12 +332,13 @@ TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
     bool isSave = warning.find("was not saved") != std::string::npos;
     ++(isSave ? checkpoints : others);
     if (isSave) {
-      EXPECT_NE(warning.find("the last one is of step 8"), std::string::npos)
+      EXPECT_NE(warning.find("the last checkpoint is of step 8"),
+                std::string::npos)
           << warning;
     }
   }
   EXPECT_EQ(checkpoints, 4u); // 12, 16, 20, 24
-  EXPECT_EQ(others, 1u);      // metrics
+  EXPECT_EQ(others, 2u);      // metrics, log
   options.lossesPath = folder / "losses";
   Result again = train();
   EXPECT_TRUE(again.status.ok());
@@ -253,7 +346,39 @@ TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
   EXPECT_EQ(metrics().size(), 24u);
 }
 
+// The loss is that before the update, so it tells too late, or never.
+TEST_F(RunTest, AStateThatIsNotFiniteIsNeverSaved) {
+  // Grows by less than a percent a step, and no loss depends on it.
+  addVariable(index, "table", ElementType::f32, {3}, 512, InitKind::constant,
+              3.35e38);
+  uint32_t follow = addKernel(index, {{"sample_follow", 3}});
+  addLaunch(*image(index).programs[0], follow, {Place(128, 0), Place(512, 0)});
+  index.checkpoint->keep = 1;
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 8);
+  EXPECT_EQ(run.status.message(),
+            "the state after step 4 is not finite: 'table' is inf in element "
+            "0; the last checkpoint is of step 0; its samples are in " +
+                (folder / "run/report-step-4.json"));
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0}));
+  EXPECT_TRUE(Checkpoint::open(folder / "run/checkpoints/step-000000").ok());
+  // Nor at the end, nor before the first step.
+  index.checkpoint.reset();
+  EXPECT_EQ(train().status.exitCode(), 8);
+  EXPECT_EQ(savedSteps(), std::vector<uint64_t>());
+  index.checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.checkpoint->keep = 1;
+  addVariable(index, "wide", ElementType::f64, {2}, 1024, InitKind::constant,
+              -INFINITY);
+  run = train();
+  EXPECT_EQ(run.status.exitCode(), 8);
+  EXPECT_EQ(run.status.message(),
+            "the state after step 0 is not finite: 'wide' is -inf in element "
+            "0; there is no earlier checkpoint");
+}
+
 TEST_F(RunTest, ReportsALossThatIsNotFinite) {
+  index.checkpoint.reset();
   image(index).variables[0]->init->kind = InitKind::constant;
   image(index).variables[0]->init->a = NAN;
   Result run = train();
@@ -266,7 +391,7 @@ TEST_F(RunTest, ReportsALossThatIsNotFinite) {
   EXPECT_TRUE(report["loss"].is_null());
   EXPECT_EQ(report["samples"].size(), 8u);
   EXPECT_TRUE(metrics().at(0)["loss"].is_null());
-  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0}));
+  EXPECT_EQ(savedSteps(), std::vector<uint64_t>());
 }
 
 TEST_F(RunTest, AGradientThatIsNotFiniteStopsToo) {
@@ -287,15 +412,29 @@ TEST_F(RunTest, AGradientThatIsNotFiniteStopsToo) {
 TEST_F(RunTest, ASignalSavesAndTellsSo) {
   index.training->steps = uint64_t{1} << 40;
   index.checkpoint->every = 0;
-  std::thread killer([&] {
-    while (readFile(folder / "losses").empty())
-      std::this_thread::yield();
-    ::kill(::getpid(), SIGINT);
-  });
-  Result run = train();
-  killer.join();
-  EXPECT_EQ(run.status.exitCode(), 75);
+  auto trainUntilSignal = [&] {
+    writeFile(folder / "losses", "");
+    std::thread killer([&] {
+      while (readFile(folder / "losses").empty())
+        std::this_thread::yield();
+      ::kill(::getpid(), SIGINT);
+    });
+    Result run = train();
+    killer.join();
+    EXPECT_EQ(run.status.exitCode(), 75);
+    return run;
+  };
+  Result run = trainUntilSignal();
   EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0, run.report.steps}));
+  EXPECT_NE(run.status.message().find("the same command goes on from it"),
+            std::string::npos);
+  index.checkpoint.reset();
+  run = trainUntilSignal();
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{run.report.steps}));
+  EXPECT_NE(run.status.message().find("the same command with --resume=" +
+                                      (folder / "run") + " goes on from it"),
+            std::string::npos)
+      << run.status.message();
 }
 
 TEST_F(RunTest, EvaluatesOnDataHeldOut) {

@@ -56,6 +56,23 @@ TEST(TrainLog, FormatsTheLine) {
   EXPECT_EQ(formatTrainLine(small, {{"cpu", 1}, 1, 1, 1, 1}).size(), 9u);
 }
 
+TEST(TrainLog, WarnsOnceIfItCannotBeWritten) {
+  std::vector<std::string> warnings;
+  TrainLog::Warn warn = [&](const std::string &warning) {
+    warnings.push_back(warning);
+  };
+  int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
+  TrainLog log(full, warn), none(-1, warn);
+  for (int i = 0; i < 2; ++i) {
+    log.write("a line\n");
+    none.write("a line\n");
+  }
+  ::close(full);
+  EXPECT_EQ(warnings,
+            std::vector<std::string>{"the log cannot be written: No space left "
+                                     "on device; training goes on"});
+}
+
 TEST(TrainLog, LossLinesKeepEveryBit) {
   char buffer[128];
   double loss = 0.1;
