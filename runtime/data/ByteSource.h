@@ -15,6 +15,10 @@ namespace kiln {
 /// "data file PATH: FOUND", as a rejected input.
 Status rejectData(const std::string &path, const std::string &found);
 
+/// Ends a message on a file that was in order when it was opened.
+inline constexpr const char *changedSince =
+    "; the file has changed since it was opened";
+
 /// The bytes of a data file: mapped, or unpacked if it is a gzip file.
 class ByteSource {
 public:

@@ -49,9 +49,9 @@ public:
     return whole_->checkInput(input);
   }
 
-  void write(const artifact::Input &input, SampleId sample,
-             std::byte *target) const override {
-    whole_->write(input, {sample.epoch, first_ + sample.index}, target);
+  Status write(const artifact::Input &input, SampleId sample,
+               std::byte *target) const override {
+    return whole_->write(input, {sample.epoch, first_ + sample.index}, target);
   }
 
 private:

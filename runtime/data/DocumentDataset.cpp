@@ -158,8 +158,8 @@ public:
 
   uint64_t samples() const override { return samples_.size(); }
 
-  void write(const artifact::Input &input, SampleId sample,
-             std::byte *target) const override {
+  Status write(const artifact::Input &input, SampleId sample,
+               std::byte *target) const override {
     std::string_view name = input.name()->string_view();
     Draws draws(seed_, sample);
     Pair pair = drawPair(sample.index, draws);
@@ -174,6 +174,7 @@ public:
       integers.set(0, pair.isNext ? 0 : 1); // As Hugging Face has it.
     else
       writePredictions(pair, draws, name == "labels", integers);
+    return Status();
   }
 
 private:

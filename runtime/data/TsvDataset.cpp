@@ -79,8 +79,8 @@ public:
 
   uint64_t samples() const override { return labels_.size(); }
 
-  void write(const artifact::Input &input, SampleId sample,
-             std::byte *target) const override {
+  Status write(const artifact::Input &input, SampleId sample,
+               std::byte *target) const override {
     std::string_view name = input.name()->string_view();
     uint64_t start = starts_[sample.index];
     uint64_t length = starts_[sample.index + 1] - start;
@@ -92,6 +92,7 @@ public:
       integers.set(0, name == "length" ? static_cast<int64_t>(length)
                                        : labels_[sample.index]);
     }
+    return Status();
   }
 
 private:

@@ -50,9 +50,14 @@ TEST(IdxDataset, ScalesImages) {
   float pixels[4];
   double pixels64[4];
   int32_t number;
-  (*dataset)->write(*image, {0, 0}, reinterpret_cast<std::byte *>(pixels));
-  (*dataset)->write(*precise, {0, 1}, reinterpret_cast<std::byte *>(pixels64));
-  (*dataset)->write(*label, {0, 2}, reinterpret_cast<std::byte *>(&number));
+  auto write = [&](const PackedInput &input, uint64_t sample, void *target) {
+    Status status = (*dataset)->write(*input, {0, sample},
+                                      static_cast<std::byte *>(target));
+    EXPECT_TRUE(status.ok()) << status.message();
+  };
+  write(image, 0, pixels);
+  write(precise, 1, pixels64);
+  write(label, 2, &number);
   EXPECT_EQ(pixels[1], 51.0f / 255.0f);
   EXPECT_EQ(pixels64[1], 1.0);
   EXPECT_EQ(number, 2);
@@ -65,10 +70,29 @@ static std::vector<float> readImage(const Dataset &dataset,
   Status status = dataset.checkInput(*image);
   EXPECT_TRUE(status.ok()) << status.message();
   std::vector<float> pixels(sampleElements(*image));
-  dataset.write(*image, {0, 0}, reinterpret_cast<std::byte *>(pixels.data()));
+  status = dataset.write(*image, {0, 0},
+                         reinterpret_cast<std::byte *>(pixels.data()));
+  EXPECT_TRUE(status.ok()) << status.message();
   for (float &pixel : pixels)
     pixel *= 255 / 51.0f; // As the files of these tests count.
   return pixels;
+}
+
+// The check at the opening does not hold for bytes that were written later.
+TEST(IdxDataset, ChecksLabelsAsTheyAreRead) {
+  TemporaryFile images(idxImages(3)), labels(idxLabels(3));
+  auto dataset = open(idxData(images.path(), labels.path()));
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  std::string changed = idxLabels(3);
+  changed.back() = '\x0a';
+  writeFile(labels.path(), changed);
+  PackedInput label(input("label", ElementType::i32, {}));
+  int32_t number;
+  auto *target = reinterpret_cast<std::byte *>(&number);
+  EXPECT_TRUE((*dataset)->write(*label, {0, 1}, target).ok());
+  expectRejected((*dataset)->write(*label, {0, 2}, target),
+                 labels.path() + ": label 10 of sample 2 is not below the "
+                                 "number of classes, 10; the file has changed");
 }
 
 TEST(IdxDataset, PutsChannelsLast) {
