@@ -55,6 +55,13 @@ class BadConfig(KilnTest):
         self.kiln("train", "tiny.yaml", "training.steps=-1", code=USAGE)
         self.kiln("train", "tiny.yaml", "training.micro_batch=9", code=USAGE)
 
+    def test_forgotten_data(self):
+        forgotten = {key: value for key, value in harness.TINY.items() if key != "data"}
+        self.config("forgotten.yaml", forgotten)
+        _, err = self.kiln("train", "forgotten.yaml", code=USAGE)
+        self.assertIn("missing key 'data.kind'", err)
+        self.assertIn("none", err)
+
     def test_files_that_are_no_configs(self):
         self.write("empty.yaml", "")
         self.write("list.yaml", "- 1\n")
