@@ -54,6 +54,8 @@ class BadConfig(KilnTest):
         self.assertIn("training", err)
         self.kiln("train", "tiny.yaml", "training.steps=-1", code=USAGE)
         self.kiln("train", "tiny.yaml", "training.micro_batch=9", code=USAGE)
+        _, err = self.kiln("train", "tiny.yaml", "training.steps=5", "training.epochs=2", code=USAGE)
+        self.assertIn("training.epochs: given together with training.steps", err)
 
     def test_forgotten_data(self):
         forgotten = {key: value for key, value in harness.TINY.items() if key != "data"}

@@ -381,9 +381,21 @@ TEST(Config, StepsReplaceEpochs) {
       {"training.schedule={kind: constant}", "training.epochs=2"}, diagnostics);
   ASSERT_TRUE(config) << diagnostics.text();
   EXPECT_EQ(config->training.epochs, 2);
-  EXPECT_FALSE(parseConfig(gptText, "a.yaml",
-                           {"training.epochs=2", "training.steps=2"},
-                           diagnostics));
+}
+
+TEST(Config, StepsAndEpochsTogetherAreAnError) {
+  const std::string constant = "training.schedule={kind: constant}",
+                    steps = "training.steps=5", epochs = "training.epochs=2";
+  std::string withEpochs = replaced(gptText, "steps: 400", "epochs: 3");
+  auto isRefused = HasSubstr("given together with training.steps");
+  for (const std::string &text : {gptText, withEpochs}) {
+    EXPECT_THAT(errorsOf(text, {constant, steps, epochs}),
+                ElementsAre(isRefused));
+    EXPECT_THAT(errorsOf(text, {constant, epochs, steps}),
+                ElementsAre(isRefused));
+    EXPECT_THAT(errorsOf(text, {constant, epochs, steps, epochs}),
+                ElementsAre(isRefused));
+  }
 }
 
 // An artifact must be able to show `auto` and other requests as written.
