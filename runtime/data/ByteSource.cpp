@@ -38,28 +38,32 @@ static Expected<std::vector<std::byte>> unpack(const std::string &path) {
   return bytes;
 }
 
-Expected<ByteSource> ByteSource::open(const std::string &path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    return rejectData(path, std::strerror(errno));
-  struct stat info;
-  bool isRegular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
-  void *mapping = MAP_FAILED;
-  if (isRegular && info.st_size > 0)
-    mapping = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ,
-                     MAP_PRIVATE, file, 0);
-  int failure = errno;
-  ::close(file);
-  if (!isRegular)
-    return rejectData(path, "is not a regular file");
-  if (info.st_size == 0)
-    return rejectData(path, "is empty");
+/// Opens the file and maps it.
+Status ByteSource::map() {
+  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file_ < 0)
+    return rejectData(path_, std::strerror(errno));
+  if (::fstat(file_, &opened_) != 0 || !S_ISREG(opened_.st_mode))
+    return rejectData(path_, "is not a regular file");
+  auto size = static_cast<size_t>(opened_.st_size);
+  if (size == 0)
+    return rejectData(path_, "is empty");
+  void *mapping = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file_, 0);
   if (mapping == MAP_FAILED)
-    return Status(Code::io, "data file " + path + ": cannot be mapped: " +
-                                std::strerror(failure));
+    return Status(Code::io, "data file " + path_ +
+                                ": cannot be mapped: " + std::strerror(errno));
+  mapping_ = {static_cast<const std::byte *>(mapping), size};
+  guard_.emplace(mapping_);
+  if (!guard_->isActive())
+    return Status(Code::failed,
+                  "data file " + path_ + ": too many files are mapped at once");
+  return Status();
+}
+
+Expected<ByteSource> ByteSource::open(const std::string &path) {
   ByteSource source(path);
-  source.mapping_ = {static_cast<const std::byte *>(mapping),
-                     static_cast<size_t>(info.st_size)};
+  if (Status status = source.map(); !status.ok())
+    return status;
   bool isPacked = source.mapping_.size() > 2 &&
                   source.mapping_[0] == std::byte{0x1f} &&
                   source.mapping_[1] == std::byte{0x8b};
@@ -75,14 +79,40 @@ Expected<ByteSource> ByteSource::open(const std::string &path) {
   return result;
 }
 
+Status ByteSource::check() const {
+  if (!guard_)
+    return Status();
+  struct stat now;
+  if (::fstat(file_, &now) != 0)
+    return Status(Code::io, "data file " + path_ +
+                                ": cannot be read: " + std::strerror(errno));
+  if (now.st_size != opened_.st_size)
+    return rejectData(path_,
+                      "has " + std::to_string(now.st_size) + " bytes, had " +
+                          std::to_string(opened_.st_size) + changedSince);
+  if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+      now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
+    return rejectData(path_, std::string("was written to") + changedSince);
+  if (guard_->hasLostBytes())
+    return Status(Code::io,
+                  "data file " + path_ +
+                      ": bytes of it could not be read from the disk");
+  return Status();
+}
+
 ByteSource::ByteSource(ByteSource &&other) noexcept
-    : path_(std::move(other.path_)),
-      mapping_(std::exchange(other.mapping_, {})),
-      unpacked_(std::move(other.unpacked_)) {}
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)),
+      opened_(other.opened_), mapping_(std::exchange(other.mapping_, {})),
+      guard_(std::move(other.guard_)), unpacked_(std::move(other.unpacked_)) {
+  other.guard_.reset();
+}
 
 ByteSource::~ByteSource() {
+  guard_.reset(); // Before its addresses can be another mapping's.
   if (!mapping_.empty())
     ::munmap(const_cast<std::byte *>(mapping_.data()), mapping_.size());
+  if (file_ >= 0)
+    ::close(file_);
 }
 
 } // namespace kiln

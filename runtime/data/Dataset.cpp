@@ -54,6 +54,8 @@ public:
     return whole_->write(input, {sample.epoch, first_ + sample.index}, target);
   }
 
+  Status checkFiles() const override { return whole_->checkFiles(); }
+
 private:
   std::unique_ptr<Dataset> whole_;
   uint64_t first_, count_;

@@ -25,8 +25,8 @@ struct SampleId {
 };
 
 /// Samples that can be read in any order, by any thread. All faults of the
-/// files are found when they are opened; those of files that change afterwards,
-/// when a sample is read.
+/// files are found when they are opened, and changes of them after samples were
+/// read.
 class Dataset {
 public:
   virtual ~Dataset() = default;
@@ -53,6 +53,11 @@ public:
   /// passed `checkInput`.
   virtual Status write(const artifact::Input &input, SampleId sample,
                        std::byte *target) const = 0;
+
+  /// Whether the samples written so far are those of the files as they were
+  /// opened: `inputRejected` if a file has changed since. Allocates nothing
+  /// unless it fails.
+  virtual Status checkFiles() const { return Status(); }
 
   /// Writes padding for samples past the end of data held out: zeros, and
   /// labels that no loss and no accuracy counts.

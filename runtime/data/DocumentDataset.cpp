@@ -323,6 +323,9 @@ Expected<std::unique_ptr<Dataset>> openDocuments(const DataSource &source) {
   auto dataset = std::make_unique<DocumentDataset>(
       source.path, Corpus(asText(file->bytes()), vocabulary), data,
       vocabulary.size(), source.seed);
+  for (const ByteSource *read : {&*training, &*file})
+    if (Status status = read->check(); !status.ok())
+      return status;
   if (Status status = dataset->check(); !status.ok())
     return status;
   return std::unique_ptr<Dataset>(std::move(dataset));

@@ -96,7 +96,7 @@ Status writeHeldOut(const FedDevice &device, const Dataset &dataset,
     }
     status = device.device->write(input->offset(), staging);
   }
-  return status;
+  return status.ok() ? dataset.checkFiles() : status;
 }
 
 Expected<std::unique_ptr<Feeder>>
@@ -170,6 +170,8 @@ Status Feeder::next() {
       status = slot.device->write(slot.input->offset(),
                                   {slot.staging, slot.input->bytes()});
   }
+  if (status.ok())
+    status = dataset_.checkFiles();
   if (!status.ok())
     return status;
   isReady_ = false;

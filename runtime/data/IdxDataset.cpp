@@ -98,8 +98,10 @@ public:
     std::span ids(reinterpret_cast<const uint8_t *>(labels_.elements.data()),
                   labels_.elements.size());
     if (std::optional<uint64_t> found = findOutside(ids, classes_))
-      return rejectData(labels_.source.path(), describe(*found, ids[*found]));
-    return Status();
+      return rejectData(labels_.source.path(),
+                        describe(*found, ids[*found]) +
+                            (labels_.source.check().ok() ? "" : changedSince));
+    return labels_.source.check();
   }
 
   uint64_t samples() const override { return images_.samples; }
@@ -138,6 +140,13 @@ public:
     else
       writeScaled<float>(image, planes, channels, target);
     return Status();
+  }
+
+  /// Of labels that have changed, one out of range says more than their time.
+  Status checkFiles() const override {
+    if (Status status = images_.source.check(); !status.ok())
+      return status;
+    return labels_.source.check().ok() ? Status() : checkLabels();
   }
 
 private:

@@ -27,8 +27,9 @@ public:
                     " tokens, one sample takes " +
                     std::to_string(sequence_ + 1));
     if (std::optional<uint64_t> found = findOutside(tokens_, vocabulary_))
-      return reject(describe(*found, tokens_[*found]));
-    return Status();
+      return reject(describe(*found, tokens_[*found]) +
+                    (source_.check().ok() ? "" : changedSince));
+    return source_.check();
   }
 
   Status write(const artifact::Input &input, SampleId sample,
@@ -40,6 +41,11 @@ public:
     if (std::optional<uint64_t> found = ids.findOutside(sequence_, vocabulary_))
       return reject(describe(first + *found, ids.id(*found)) + changedSince);
     return Status();
+  }
+
+  /// Of a file that has changed, an id out of range says more than its time.
+  Status checkFiles() const override {
+    return source_.check().ok() ? Status() : checkTokens();
   }
 
 private:

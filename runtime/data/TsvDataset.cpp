@@ -116,14 +116,19 @@ Expected<std::unique_ptr<Dataset>> openTsv(const DataSource &source) {
   WordCounts words;
   for (const LabelledSentence &line : training->lines)
     words.add(line.sentence);
+  if (Status status = training->source.check(); !status.ok())
+    return status;
   Vocabulary vocabulary(words, marks, data.vocabulary());
   Expected<TsvFile> file = source.path == data.path()->str()
                                ? std::move(training)
                                : openFile(source.path, data.classes());
   if (!file.ok())
     return file.status();
-  return std::unique_ptr<Dataset>(
-      std::make_unique<TsvDataset>(*file, vocabulary, data.sequence()));
+  auto dataset =
+      std::make_unique<TsvDataset>(*file, vocabulary, data.sequence());
+  if (Status status = file->source.check(); !status.ok())
+    return status;
+  return std::unique_ptr<Dataset>(std::move(dataset));
 }
 
 } // namespace kiln

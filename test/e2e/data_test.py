@@ -2,6 +2,7 @@
 """The data of the model families, from files to steps; and faults in files, with their place."""
 
 import json
+import os
 import random
 import shutil
 import struct
@@ -121,6 +122,15 @@ class ChangedData(harness.KilnTest):
     def test_ids_outside_the_vocabulary(self):
         err = self.change_while_training(self.overwrite)
         self.assertRegex(err, r"token \d+ has id 65535, which is not below the vocabulary of 256")
+
+    def test_fewer_bytes(self):
+        """The pages past the new end are gone; touching them is a bus error."""
+        err = self.change_while_training(lambda path: os.truncate(path, 0))
+        self.assertIn("has 0 bytes, had 8000", err)
+
+    def test_other_bytes(self):
+        err = self.change_while_training(lambda path: path.write_bytes(bytes(8000)))
+        self.assertIn("the file has changed since it was opened", err)
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_ids_outside_the_vocabulary_in_several_processes(self):
