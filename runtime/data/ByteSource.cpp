@@ -38,13 +38,26 @@ static Expected<std::vector<std::byte>> unpack(const std::string &path) {
   return bytes;
 }
 
+static const char *describeType(mode_t mode) {
+  return S_ISDIR(mode)    ? "a folder"
+         : S_ISFIFO(mode) ? "a FIFO"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
 /// Opens the file and maps it.
 Status ByteSource::map() {
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file_ < 0)
-    return rejectData(path_, std::strerror(errno));
-  if (::fstat(file_, &opened_) != 0 || !S_ISREG(opened_.st_mode))
-    return rejectData(path_, "is not a regular file");
+  // A FIFO would block until somebody writes to it.
+  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int failure = errno;
+  bool isThere = file_ < 0 ? ::stat(path_.c_str(), &opened_) == 0
+                           : ::fstat(file_, &opened_) == 0;
+  if (isThere && !S_ISREG(opened_.st_mode))
+    return rejectData(path_, std::string("is ") +
+                                 describeType(opened_.st_mode) +
+                                 ", wanted a regular file");
+  if (file_ < 0 || !isThere)
+    return rejectData(path_, std::strerror(failure));
   auto size = static_cast<size_t>(opened_.st_size);
   if (size == 0)
     return rejectData(path_, "is empty");

@@ -109,6 +109,16 @@ class BadData(KilnTest):
         _, err = self.kiln("train", "tiny.yaml", code=REJECTED)
         self.assertRegex(err, r"words\.txt: .*[Nn]o such file")
 
+    def test_files_that_would_block(self):
+        os.mkfifo(self.folder / "pipe")
+        _, err = self.kiln("train", "tiny.yaml", "data.path=pipe", code=REJECTED)
+        self.assertIn("pipe: is a FIFO, wanted a regular file", err)
+        self.config("file.yaml", {**harness.PERCEPTRON, "model": {"kind": "file", "path": "pipe"}})
+        for arguments in (("train", "file.yaml"), ("train", "tiny.yaml", "training.init=pipe"), ("run", "pipe"),
+                          ("inspect", "pipe")):
+            _, err = self.kiln(*arguments, code=REJECTED)
+            self.assertIn("pipe", err)
+
     def test_token_outside_the_vocabulary(self):
         self.config("tokens.yaml", {**harness.TINY, "data": {"kind": "tokens", "path": "ids.bin", "width": 16}})
         ids = [1] * 100

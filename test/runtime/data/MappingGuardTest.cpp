@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <numeric>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace kiln::test {
@@ -105,6 +106,22 @@ TEST(ByteSource, ChangesAreNoticed) {
   EXPECT_TRUE((*dataset)->write(*tokens, {0, 4000}, target).ok());
   expectRejected((*dataset)->checkFiles(),
                  name + "has 100 bytes, had 20000; the file has changed");
+}
+
+// None of them may block, as a FIFO does that nobody writes to.
+TEST(ByteSource, OnlyRegularFilesAreRead) {
+  TemporaryFolder folder;
+  std::string fifo = folder / "fifo", socket = folder / "socket";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  ASSERT_EQ(::mknod(socket.c_str(), S_IFSOCK | 0600, 0), 0);
+  for (auto [path, kind] :
+       {std::pair(folder.path(), "a folder"), std::pair(fifo, "a FIFO"),
+        std::pair(socket, "a socket"),
+        std::pair(std::string("/dev/zero"), "a device")})
+    expectRejected(textData(path), "data file " + path + ": is " + kind +
+                                       ", wanted a regular file");
+  std::filesystem::create_symlink(fifo, folder / "link");
+  expectRejected(textData(folder / "link"), "is a FIFO");
 }
 
 // The first id out of range is named, also if it was in no batch yet.
