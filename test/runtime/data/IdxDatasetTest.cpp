@@ -137,18 +137,46 @@ TEST(IdxDataset, HeldOutFilesAreReadWithTheSameSettings) {
   EXPECT_EQ(openHeldOut(data, heldOut).status().code(), Code::inputRejected);
 }
 
-TEST(IdxDataset, ReadsGzip) {
-  TemporaryFile images, labels(idxLabels(3));
-  std::string bytes = idxImages(3);
-  gzFile file = ::gzopen(images.path().c_str(), "wb");
+static std::string pack(const std::string &bytes) {
+  TemporaryFile packed;
+  gzFile file = ::gzopen(packed.path().c_str(), "wb");
   ::gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
   ::gzclose(file);
+  return packed.read();
+}
+
+TEST(IdxDataset, ReadsGzip) {
+  TemporaryFile images(pack(idxImages(3))), labels(idxLabels(3));
   auto dataset = open(idxData(images.path(), labels.path()));
   ASSERT_TRUE(dataset.ok()) << dataset.status().message();
   EXPECT_EQ((*dataset)->samples(), 3u);
-  std::string packed = images.read();
-  TemporaryFile truncated(packed.substr(0, packed.size() - 6));
-  expectRejected(idxData(truncated.path(), labels.path()), "gzip stream");
+}
+
+// All members of a gzip file are its contents, and none may be damaged: the
+// rest of the samples would be missing, silently.
+TEST(IdxDataset, ReadsEveryMemberOfGzip) {
+  std::string bytes = idxImages(3), first = pack(bytes.substr(0, 20)),
+              second = pack(bytes.substr(20));
+  TemporaryFile images(first + second), labels(idxLabels(3));
+  auto dataset = open(idxData(images.path(), labels.path()));
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  EXPECT_EQ((*dataset)->samples(), 3u);
+  std::string place = "gzip member 2, from byte " +
+                      std::to_string(first.size()) + " on, is damaged";
+  for (size_t i = 0; i < second.size(); ++i) {
+    if (i >= 4 && i < 10)
+      continue; // Time and system: of no account.
+    std::string damaged = second;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+    writeFile(images.path(), first + damaged);
+    expectRejected(idxData(images.path(), labels.path()), place);
+  }
+  for (const std::string &rest :
+       {second.substr(0, 1), second.substr(0, second.size() - 1),
+        std::string(100, '\0'), std::string("more")}) {
+    writeFile(images.path(), first + rest);
+    expectRejected(idxData(images.path(), labels.path()), place);
+  }
 }
 
 TEST(IdxDataset, ReadsFashionMnist) {
