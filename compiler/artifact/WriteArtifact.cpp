@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/artifact/WriteArtifact.h"
+#include "compiler/config/DataSettings.h"
 #include "compiler/config/Schema.h"
 #include "dialects/exec/Exec.h"
 #include "dialects/kiln/Origin.h"
@@ -416,7 +417,6 @@ void ImageWriter::addMemory() {
 }
 
 void IndexWriter::addSettings() {
-  const ModelConfig &model = config.model;
   const TrainingConfig &training = config.training;
   index.compiler = "kiln 0.1.0";
   index.config = config.print();
@@ -432,24 +432,8 @@ void IndexWriter::addSettings() {
       entry->sections.push_back(section.name);
     index.targets.push_back(std::move(entry));
   }
-  index.data = std::make_unique<artifact::DataT>();
-  index.data->kind = kindOfSection("data", config);
-  index.data->path = config.data.path;
-  index.data->labels_path = config.data.labels;
-  index.data->tokenizer = config.data.tokenizer;
-  index.data->width = config.data.width / 8;
-  index.data->shuffle = config.data.shuffle;
-  index.data->sequence = model.sequence;
-  index.data->vocabulary = model.vocabulary;
-  index.data->classes = model.classes;
-  index.data->predictions = model.predictions;
-  if (config.evaluation.presence == Presence::Given) {
-    index.evaluation = std::make_unique<artifact::EvaluationT>();
-    index.evaluation->every = config.evaluation.every;
-    index.evaluation->path = config.evaluation.path;
-    index.evaluation->labels_path = config.evaluation.labels;
-    index.evaluation->fraction = config.evaluation.fraction;
-  }
+  index.data = describeData(config);
+  index.evaluation = describeHeldOut(config);
   index.training = std::make_unique<artifact::TrainingT>();
   index.training->global_batch = training.globalBatch;
   index.training->steps = training.steps;

@@ -209,7 +209,8 @@ private:
 };
 
 /// Of two keys that exclude each other, the one on the command line replaces
-/// the one in the file.
+/// the one in the file. A key's own position is that of its first value, so the
+/// value's tells where it was given.
 void dropAlternative(const std::string &path, YamlNode &root) {
   std::string other = path == "training.steps"    ? "epochs"
                       : path == "training.epochs" ? "steps"
@@ -219,7 +220,7 @@ void dropAlternative(const std::string &path, YamlNode &root) {
     return;
   for (size_t i = 0; i < training->keys.size(); ++i)
     if (training->keys[i].text == other &&
-        training->keys[i].position.source == 0) {
+        training->items[i].position.source == 0) {
       training->keys.erase(training->keys.begin() + std::ptrdiff_t(i));
       training->items.erase(training->items.begin() + std::ptrdiff_t(i));
       return;

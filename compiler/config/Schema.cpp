@@ -256,7 +256,7 @@ const Key keys[] = {
     number("training.schedule.minimum", "cosine", "0", 0, infinity, at<training, schedule, &S::minimum>, "learning rate at the end"),
 
     section("data", "training data"),
-    choice<data, &D::kind>("data.kind", "", "none", "", "format of the data"),
+    choice<data, &D::kind>("data.kind", "", "required", "", "format of the data; none is zeros, to look at a plan or to measure"),
     plain("data.path", "text|tokens|documents|tsv|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
     plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels"),
     listedChoice<data, &D::tokenizer>("data.tokenizer", "text", "bytes", "bytes", "tokenizer of text"),

@@ -139,7 +139,8 @@ Status writeAll(int file, std::span<const std::byte> bytes,
 }
 
 Expected<std::vector<std::byte>> readFile(const std::string &path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A FIFO would block until somebody writes to it.
+  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0)
     return errno == ENOENT
                ? Status(Code::inputRejected, path + ": no such file")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/artifact/Sha256.h"
 
+#include <filesystem>
 #include <fstream>
 #include <openssl/evp.h>
 #include <vector>
@@ -41,6 +42,10 @@ std::string sha256(std::string_view bytes) {
 }
 
 std::optional<std::string> sha256OfFile(const std::string &path) {
+  std::error_code error;
+  // To open a FIFO would block until somebody writes to it.
+  if (!std::filesystem::is_regular_file(path, error))
+    return std::nullopt;
   std::ifstream file(path, std::ios::binary);
   if (!file)
     return std::nullopt;

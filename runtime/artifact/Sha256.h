@@ -34,7 +34,7 @@ std::string printDigest(const Digest &digest);
 Digest sha256Digest(std::span<const std::byte> bytes);
 std::string sha256(std::string_view bytes);
 
-/// SHA-256 of a file's contents; nothing when it cannot be read.
+/// SHA-256 of a regular file's contents; nothing when it cannot be read.
 std::optional<std::string> sha256OfFile(const std::string &path);
 
 } // namespace kiln

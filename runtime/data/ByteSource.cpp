@@ -3,6 +3,7 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -17,72 +18,157 @@ Status rejectData(const std::string &path, const std::string &found) {
   return Status(Code::inputRejected, "data file " + path + ": " + found);
 }
 
-static Expected<std::vector<std::byte>> unpack(const std::string &path) {
-  gzFile file = ::gzopen(path.c_str(), "rbe");
-  if (!file)
-    return rejectData(path, "cannot be opened as gzip");
-  std::vector<std::byte> bytes;
-  constexpr unsigned chunk = 1 << 20;
-  int got = 0;
-  do {
-    size_t filled = bytes.size();
-    bytes.resize(filled + chunk);
-    got = ::gzread(file, bytes.data() + filled, chunk);
-    bytes.resize(filled + static_cast<size_t>(got > 0 ? got : 0));
-  } while (got > 0);
-  // A truncated stream is noticed by gzclose only.
-  int closed = ::gzclose(file);
-  if (got < 0 || closed != Z_OK)
-    return rejectData(path, "gzip stream is damaged or truncated after " +
-                                std::to_string(bytes.size()) + " bytes");
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+/// Unpacks gzip members, one after another. zlib's own reader of gzip files
+/// drops all from the first bytes on that do not begin a member, silently.
+class Unpacker {
+public:
+  Unpacker() { isReady_ = ::inflateInit2(&stream_, gzipWindow) == Z_OK; }
+  ~Unpacker() { ::inflateEnd(&stream_); }
+  Unpacker(const Unpacker &) = delete;
+
+  /// Unpacks the member that `packed` begins with, and removes it there. False
+  /// if there is no intact member.
+  bool unpackMember(std::span<const std::byte> &packed, Bytes &bytes) {
+    constexpr size_t chunk = 1 << 20;
+    int state = isReady_ ? ::inflateReset(&stream_) : Z_MEM_ERROR;
+    while (state == Z_OK) {
+      size_t given = std::min(packed.size(), chunk), filled = bytes.size();
+      bytes.resize(filled + chunk);
+      stream_.next_in =
+          const_cast<Bytef *>(reinterpret_cast<const Bytef *>(packed.data()));
+      stream_.avail_in = static_cast<uInt>(given);
+      stream_.next_out = reinterpret_cast<Bytef *>(bytes.data() + filled);
+      stream_.avail_out = chunk;
+      state = ::inflate(&stream_, Z_NO_FLUSH);
+      packed = packed.subspan(given - stream_.avail_in);
+      bytes.resize(filled + chunk - stream_.avail_out);
+    }
+    return state == Z_STREAM_END;
+  }
+
+private:
+  static constexpr int gzipWindow = 15 + 16; // The largest, with gzip's header.
+
+  z_stream stream_ = {};
+  bool isReady_;
+};
+
+bool isPacked(std::span<const std::byte> bytes) {
+  return bytes.size() > 2 && bytes[0] == std::byte{0x1f} &&
+         bytes[1] == std::byte{0x8b};
+}
+
+Expected<Bytes> unpack(const std::string &path,
+                       std::span<const std::byte> packed) {
+  Unpacker unpacker;
+  Bytes bytes;
+  size_t size = packed.size();
+  for (uint64_t member = 1; !packed.empty(); ++member) {
+    std::string place = "gzip member " + std::to_string(member) +
+                        ", from byte " + std::to_string(size - packed.size()) +
+                        " on,";
+    if (!unpacker.unpackMember(packed, bytes))
+      return rejectData(path, place + " is damaged or truncated; " +
+                                  std::to_string(bytes.size()) +
+                                  " bytes could be unpacked");
+  }
+  if (bytes.empty())
+    return rejectData(path, "is empty once unpacked");
   return bytes;
 }
 
-Expected<ByteSource> ByteSource::open(const std::string &path) {
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0)
-    return rejectData(path, std::strerror(errno));
-  struct stat info;
-  bool isRegular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
-  void *mapping = MAP_FAILED;
-  if (isRegular && info.st_size > 0)
-    mapping = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ,
-                     MAP_PRIVATE, file, 0);
+const char *describeType(mode_t mode) {
+  return S_ISDIR(mode)    ? "a folder"
+         : S_ISFIFO(mode) ? "a FIFO"
+         : S_ISSOCK(mode) ? "a socket"
+                          : "a device";
+}
+
+} // namespace
+
+/// Opens the file and maps it.
+Status ByteSource::map() {
+  // A FIFO would block until somebody writes to it.
+  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   int failure = errno;
-  ::close(file);
-  if (!isRegular)
-    return rejectData(path, "is not a regular file");
-  if (info.st_size == 0)
-    return rejectData(path, "is empty");
+  bool isThere = file_ < 0 ? ::stat(path_.c_str(), &opened_) == 0
+                           : ::fstat(file_, &opened_) == 0;
+  if (isThere && !S_ISREG(opened_.st_mode))
+    return rejectData(path_, std::string("is ") +
+                                 describeType(opened_.st_mode) +
+                                 ", wanted a regular file");
+  if (file_ < 0 || !isThere)
+    return rejectData(path_, std::strerror(failure));
+  auto size = static_cast<size_t>(opened_.st_size);
+  if (size == 0)
+    return rejectData(path_, "is empty");
+  void *mapping = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file_, 0);
   if (mapping == MAP_FAILED)
-    return Status(Code::io, "data file " + path + ": cannot be mapped: " +
-                                std::strerror(failure));
+    return Status(Code::io, "data file " + path_ +
+                                ": cannot be mapped: " + std::strerror(errno));
+  mapping_ = {static_cast<const std::byte *>(mapping), size};
+  guard_.emplace(mapping_);
+  if (!guard_->isActive())
+    return Status(Code::failed,
+                  "data file " + path_ + ": too many files are mapped at once");
+  return Status();
+}
+
+Expected<ByteSource> ByteSource::open(const std::string &path) {
   ByteSource source(path);
-  source.mapping_ = {static_cast<const std::byte *>(mapping),
-                     static_cast<size_t>(info.st_size)};
-  bool isPacked = source.mapping_.size() > 2 &&
-                  source.mapping_[0] == std::byte{0x1f} &&
-                  source.mapping_[1] == std::byte{0x8b};
-  if (!isPacked)
+  if (Status status = source.map(); !status.ok())
+    return status;
+  if (!isPacked(source.mapping_))
     return source;
-  Expected<std::vector<std::byte>> unpacked = unpack(path);
+  Expected<Bytes> unpacked = unpack(path, source.mapping_);
+  // A file that was changed meanwhile is not damaged.
+  if (Status status = source.check(); !status.ok())
+    return status;
   if (!unpacked.ok())
     return unpacked.status();
-  if (unpacked->empty())
-    return rejectData(path, "is empty once unpacked");
   ByteSource result(path);
   result.unpacked_ = std::move(*unpacked);
   return result;
 }
 
+Status ByteSource::check() const {
+  if (!guard_)
+    return Status();
+  struct stat now;
+  if (::fstat(file_, &now) != 0)
+    return Status(Code::io, "data file " + path_ +
+                                ": cannot be read: " + std::strerror(errno));
+  if (now.st_size != opened_.st_size)
+    return rejectData(path_,
+                      "has " + std::to_string(now.st_size) + " bytes, had " +
+                          std::to_string(opened_.st_size) + changedSince);
+  if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
+      now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
+    return rejectData(path_, std::string("was written to") + changedSince);
+  if (guard_->hasLostBytes())
+    return Status(Code::io,
+                  "data file " + path_ +
+                      ": bytes of it could not be read from the disk");
+  return Status();
+}
+
 ByteSource::ByteSource(ByteSource &&other) noexcept
-    : path_(std::move(other.path_)),
-      mapping_(std::exchange(other.mapping_, {})),
-      unpacked_(std::move(other.unpacked_)) {}
+    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)),
+      opened_(other.opened_), mapping_(std::exchange(other.mapping_, {})),
+      guard_(std::move(other.guard_)), unpacked_(std::move(other.unpacked_)) {
+  other.guard_.reset();
+}
 
 ByteSource::~ByteSource() {
+  guard_.reset(); // Before its addresses can be another mapping's.
   if (!mapping_.empty())
     ::munmap(const_cast<std::byte *>(mapping_.data()), mapping_.size());
+  if (file_ >= 0)
+    ::close(file_);
 }
 
 } // namespace kiln

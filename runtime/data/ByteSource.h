@@ -3,11 +3,14 @@
 #define KILN_RUNTIME_DATA_BYTESOURCE_H
 
 #include "runtime/Status.h"
+#include "runtime/data/MappingGuard.h"
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 namespace kiln {
@@ -15,7 +18,12 @@ namespace kiln {
 /// "data file PATH: FOUND", as a rejected input.
 Status rejectData(const std::string &path, const std::string &found);
 
-/// The bytes of a data file: mapped, or unpacked if it is a gzip file.
+/// Ends a message on a file that was in order when it was opened.
+inline constexpr const char *changedSince =
+    "; the file has changed since it was opened";
+
+/// The bytes of a data file: mapped, or unpacked if it is a gzip file. A mapped
+/// file may be changed by others at any time.
 class ByteSource {
 public:
   /// `inputRejected` if the file is missing, empty, or damaged gzip.
@@ -30,11 +38,21 @@ public:
   }
   const std::string &path() const { return path_; }
 
+  /// Whether the bytes read so far are those of the file as it was opened, to
+  /// be asked after reading: a file that has shrunk ends in zeros.
+  /// `inputRejected` if it has changed since. Allocates nothing unless it
+  /// fails.
+  Status check() const;
+
 private:
   explicit ByteSource(std::string path) : path_(std::move(path)) {}
+  Status map();
 
   std::string path_;
+  int file_ = -1;
+  struct stat opened_ = {};
   std::span<const std::byte> mapping_;
+  std::optional<MappingGuard> guard_; // Of the mapping.
   std::vector<std::byte> unpacked_;
 };
 

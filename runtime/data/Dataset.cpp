@@ -49,10 +49,12 @@ public:
     return whole_->checkInput(input);
   }
 
-  void write(const artifact::Input &input, SampleId sample,
-             std::byte *target) const override {
-    whole_->write(input, {sample.epoch, first_ + sample.index}, target);
+  Status write(const artifact::Input &input, SampleId sample,
+               std::byte *target) const override {
+    return whole_->write(input, {sample.epoch, first_ + sample.index}, target);
   }
+
+  Status checkFiles() const override { return whole_->checkFiles(); }
 
 private:
   std::unique_ptr<Dataset> whole_;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,7 +25,8 @@ struct SampleId {
 };
 
 /// Samples that can be read in any order, by any thread. All faults of the
-/// files are found when they are opened.
+/// files are found when they are opened, and changes of them after samples were
+/// read.
 class Dataset {
 public:
   virtual ~Dataset() = default;
@@ -46,10 +48,16 @@ public:
   /// Whether samples fit the input by name, shape and element type.
   virtual Status checkInput(const artifact::Input &input) const;
 
-  /// Writes one sample as the input wants it. Allocates nothing. The
-  /// input must have passed `checkInput`.
-  virtual void write(const artifact::Input &input, SampleId sample,
-                     std::byte *target) const = 0;
+  /// Writes one sample as the input wants it. Allocates nothing unless it
+  /// fails: `inputRejected` if an id is out of range. The input must have
+  /// passed `checkInput`.
+  virtual Status write(const artifact::Input &input, SampleId sample,
+                       std::byte *target) const = 0;
+
+  /// Whether the samples written so far are those of the files as they were
+  /// opened: `inputRejected` if a file has changed since. Allocates nothing
+  /// unless it fails.
+  virtual Status checkFiles() const { return Status(); }
 
   /// Writes padding for samples past the end of data held out: zeros, and
   /// labels that no loss and no accuracy counts.
@@ -107,6 +115,24 @@ constexpr std::string_view positionInput = "sample";
 /// Elements of one sample of an input.
 uint64_t sampleElements(const artifact::Input &input);
 
+/// The first id that is not below the limit, where 0 is no limit; nothing if
+/// there is none. The type is unsigned.
+template <typename Id>
+std::optional<uint64_t> findOutside(std::span<const Id> ids, uint64_t limit) {
+  // The maximum first: a loop without branches, ten times as fast as the
+  // search.
+  Id greatest = 0;
+  for (Id id : ids)
+    greatest = std::max(greatest, id);
+  if (limit == 0 || greatest < limit)
+    return std::nullopt;
+  auto found =
+      std::find_if(ids.begin(), ids.end(), [=](Id id) { return id >= limit; });
+  if (found == ids.end())
+    return std::nullopt; // A mapped file has changed meanwhile.
+  return static_cast<uint64_t>(found - ids.begin());
+}
+
 /// A sample's slot in an input of integers, of any width.
 class IntegerTarget {
 public:
@@ -131,7 +157,22 @@ public:
       std::copy(numbers.begin(), numbers.end(), narrow() + begin);
   }
 
+  /// The same of the first `count` integers, which are ids. To be asked of the
+  /// slot, and not of a file, whose bytes may change after they were checked.
+  std::optional<uint64_t> findOutside(uint64_t count, uint64_t limit) const {
+    return isWide_ ? kiln::findOutside(unsignedSpan<uint64_t>(count), limit)
+                   : kiln::findOutside(unsignedSpan<uint32_t>(count), limit);
+  }
+  uint64_t id(uint64_t at) const {
+    return isWide_ ? unsignedSpan<uint64_t>(at + 1).back()
+                   : unsignedSpan<uint32_t>(at + 1).back();
+  }
+
 private:
+  template <typename Id>
+  std::span<const Id> unsignedSpan(uint64_t count) const {
+    return {reinterpret_cast<const Id *>(target_), count};
+  }
   int64_t *wide() const { return reinterpret_cast<int64_t *>(target_); }
   int32_t *narrow() const { return reinterpret_cast<int32_t *>(target_); }
 

@@ -158,8 +158,8 @@ public:
 
   uint64_t samples() const override { return samples_.size(); }
 
-  void write(const artifact::Input &input, SampleId sample,
-             std::byte *target) const override {
+  Status write(const artifact::Input &input, SampleId sample,
+               std::byte *target) const override {
     std::string_view name = input.name()->string_view();
     Draws draws(seed_, sample);
     Pair pair = drawPair(sample.index, draws);
@@ -174,6 +174,7 @@ public:
       integers.set(0, pair.isNext ? 0 : 1); // As Hugging Face has it.
     else
       writePredictions(pair, draws, name == "labels", integers);
+    return Status();
   }
 
 private:
@@ -322,6 +323,9 @@ Expected<std::unique_ptr<Dataset>> openDocuments(const DataSource &source) {
   auto dataset = std::make_unique<DocumentDataset>(
       source.path, Corpus(asText(file->bytes()), vocabulary), data,
       vocabulary.size(), source.seed);
+  for (const ByteSource *read : {&*training, &*file})
+    if (Status status = read->check(); !status.ok())
+      return status;
   if (Status status = dataset->check(); !status.ok())
     return status;
   return std::unique_ptr<Dataset>(std::move(dataset));

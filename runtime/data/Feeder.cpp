@@ -87,15 +87,16 @@ Status writeHeldOut(const FedDevice &device, const Dataset &dataset,
         device.device->staging(input->offset(), input->bytes());
     std::byte *place = staging.data();
     for (uint64_t i = 0; i < input->samples(); ++i) {
-      if (first + i < dataset.samples())
-        dataset.write(*input, {0, first + i}, place);
-      else
+      if (first + i >= dataset.samples())
         Dataset::writePadding(*input, place);
+      else if (status = dataset.write(*input, {0, first + i}, place);
+               !status.ok())
+        return status;
       place += sampleBytes(*input);
     }
     status = device.device->write(input->offset(), staging);
   }
-  return status;
+  return status.ok() ? dataset.checkFiles() : status;
 }
 
 Expected<std::unique_ptr<Feeder>>
@@ -161,14 +162,18 @@ static bool isStaged(const artifact::Input &input) {
 Status Feeder::next() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return isReady_; });
-  Status status;
+  Status status = prepared_;
   for (const Slot &slot : slots_) {
-    if (!isStaged(*slot.input))
-      fill(slot, step_);
+    if (status.ok() && !isStaged(*slot.input))
+      status = fill(slot, step_);
     if (status.ok())
       status = slot.device->write(slot.input->offset(),
                                   {slot.staging, slot.input->bytes()});
   }
+  if (status.ok())
+    status = dataset_.checkFiles();
+  if (!status.ok())
+    return status;
   isReady_ = false;
   ++step_;
   changed_.notify_all();
@@ -183,24 +188,28 @@ void Feeder::prepare() {
       return;
     uint64_t step = step_;
     lock.unlock();
+    Status status;
     for (const Slot &slot : slots_)
-      if (isStaged(*slot.input))
-        fill(slot, step);
+      if (status.ok() && isStaged(*slot.input))
+        status = fill(slot, step);
     lock.lock();
+    prepared_ = std::move(status);
     isReady_ = true;
     changed_.notify_all();
   }
 }
 
-void Feeder::fill(const Slot &slot, uint64_t step) const {
+Status Feeder::fill(const Slot &slot, uint64_t step) const {
   // Devices of one replica are fed the same samples.
   if (slot.twin) {
     std::copy_n(slot.twin->staging, slot.input->bytes(), slot.staging);
-    return;
+    return Status();
   }
-  for (uint64_t i = 0; i < slot.input->samples(); ++i)
-    dataset_.write(*slot.input, order_.at(step, slot.firstSample + i),
-                   slot.staging + i * slot.sampleBytes);
+  Status status;
+  for (uint64_t i = 0; i < slot.input->samples() && status.ok(); ++i)
+    status = dataset_.write(*slot.input, order_.at(step, slot.firstSample + i),
+                            slot.staging + i * slot.sampleBytes);
+  return status;
 }
 
 } // namespace kiln

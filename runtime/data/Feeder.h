@@ -61,7 +61,7 @@ public:
   Feeder(const Feeder &) = delete;
 
   /// Writes the next step's batch to the inputs, and starts on the one after.
-  /// The program must not be running.
+  /// The program must not be running. After a failure there is no next batch.
   Status next();
 
 private:
@@ -79,7 +79,7 @@ private:
   Status addSlots(const FedDevice &device);
 
   void prepare();
-  void fill(const Slot &slot, uint64_t step) const;
+  Status fill(const Slot &slot, uint64_t step) const;
 
   const Dataset &dataset_;
   SampleOrder order_;
@@ -89,6 +89,7 @@ private:
   std::condition_variable changed_;
   uint64_t step_;        // Of the batch in staging, or being prepared there.
   bool isReady_ = false; // Staging holds the complete batch.
+  Status prepared_;      // Why it does not.
   bool isStopping_ = false;
   std::optional<Thread> thread_;
 };

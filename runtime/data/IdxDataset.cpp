@@ -2,8 +2,6 @@
 #include "runtime/data/ByteSource.h"
 #include "runtime/data/Dataset.h"
 
-#include <algorithm>
-
 namespace kiln {
 
 using artifact::ElementType;
@@ -91,9 +89,20 @@ void writeScaled(const std::byte *image, Planes planes, uint64_t channels,
 
 class IdxDataset : public Dataset {
 public:
-  IdxDataset(IdxFile images, IdxFile labels)
+  IdxDataset(IdxFile images, IdxFile labels, uint64_t classes)
       : Dataset(images.source.path(), {{"image", 0}, {"label", 1}}),
-        images_(std::move(images)), labels_(std::move(labels)) {}
+        images_(std::move(images)), labels_(std::move(labels)),
+        classes_(classes) {}
+
+  Status checkLabels() const {
+    std::span ids(reinterpret_cast<const uint8_t *>(labels_.elements.data()),
+                  labels_.elements.size());
+    if (std::optional<uint64_t> found = findOutside(ids, classes_))
+      return rejectData(labels_.source.path(),
+                        describe(*found, ids[*found]) +
+                            (labels_.source.check().ok() ? "" : changedSince));
+    return labels_.source.check();
+  }
 
   uint64_t samples() const override { return images_.samples; }
 
@@ -116,11 +125,10 @@ public:
         (wanted.size() == 3 ? " (height x width x channels)" : ""));
   }
 
-  void write(const artifact::Input &input, SampleId sample,
-             std::byte *target) const override {
+  Status write(const artifact::Input &input, SampleId sample,
+               std::byte *target) const override {
     if (input.name()->string_view() == "label")
-      return IntegerTarget(input, target)
-          .set(0, static_cast<int64_t>(labels_.elements[sample.index]));
+      return writeLabel(sample.index, IntegerTarget(input, target));
     const std::byte *image =
         images_.elements.data() + sample.index * images_.sampleBytes;
     // A vector is the bytes in the file's order: planes of one pixel row.
@@ -131,9 +139,31 @@ public:
       writeScaled<double>(image, planes, channels, target);
     else
       writeScaled<float>(image, planes, channels, target);
+    return Status();
+  }
+
+  /// Of labels that have changed, one out of range says more than their time.
+  Status checkFiles() const override {
+    if (Status status = images_.source.check(); !status.ok())
+      return status;
+    return labels_.source.check().ok() ? Status() : checkLabels();
   }
 
 private:
+  Status writeLabel(uint64_t sample, IntegerTarget label) const {
+    label.set(0, static_cast<int64_t>(labels_.elements[sample]));
+    if (!label.findOutside(1, classes_))
+      return Status();
+    return rejectData(labels_.source.path(),
+                      describe(sample, label.id(0)) + changedSince);
+  }
+
+  std::string describe(uint64_t sample, uint64_t label) const {
+    return "label " + std::to_string(label) + " of sample " +
+           std::to_string(sample) + " is not below the number of classes, " +
+           std::to_string(classes_);
+  }
+
   Planes planes() const {
     uint64_t channels = images_.shape.size() == 3 ? images_.shape[0] : 1;
     return {channels, images_.sampleBytes / channels};
@@ -155,22 +185,8 @@ private:
   }
 
   IdxFile images_, labels_;
+  uint64_t classes_; // 0: any label.
 };
-
-Status checkLabels(const IdxFile &labels, uint64_t classes) {
-  auto isTooLarge = [classes](std::byte label) {
-    return static_cast<uint64_t>(label) >= classes;
-  };
-  auto found =
-      std::find_if(labels.elements.begin(), labels.elements.end(), isTooLarge);
-  if (classes == 0 || found == labels.elements.end())
-    return Status();
-  return rejectData(
-      labels.source.path(),
-      "label " + std::to_string(static_cast<int>(*found)) + " of sample " +
-          std::to_string(found - labels.elements.begin()) +
-          " is not below the number of classes, " + std::to_string(classes));
-}
 
 } // namespace
 
@@ -193,11 +209,11 @@ Expected<std::unique_ptr<Dataset>> openIdx(const DataSource &source) {
                       "has " + std::to_string(labels->samples) +
                           " labels for " + std::to_string(images->samples) +
                           " images in " + images->source.path());
-  if (Status status = checkLabels(*labels, source.settings.classes());
-      !status.ok())
+  auto dataset = std::make_unique<IdxDataset>(
+      std::move(*images), std::move(*labels), source.settings.classes());
+  if (Status status = dataset->checkLabels(); !status.ok())
     return status;
-  return std::unique_ptr<Dataset>(
-      std::make_unique<IdxDataset>(std::move(*images), std::move(*labels)));
+  return std::unique_ptr<Dataset>(std::move(dataset));
 }
 
 } // namespace kiln

@@ -79,8 +79,8 @@ public:
 
   uint64_t samples() const override { return labels_.size(); }
 
-  void write(const artifact::Input &input, SampleId sample,
-             std::byte *target) const override {
+  Status write(const artifact::Input &input, SampleId sample,
+               std::byte *target) const override {
     std::string_view name = input.name()->string_view();
     uint64_t start = starts_[sample.index];
     uint64_t length = starts_[sample.index + 1] - start;
@@ -92,6 +92,7 @@ public:
       integers.set(0, name == "length" ? static_cast<int64_t>(length)
                                        : labels_[sample.index]);
     }
+    return Status();
   }
 
 private:
@@ -115,14 +116,19 @@ Expected<std::unique_ptr<Dataset>> openTsv(const DataSource &source) {
   WordCounts words;
   for (const LabelledSentence &line : training->lines)
     words.add(line.sentence);
+  if (Status status = training->source.check(); !status.ok())
+    return status;
   Vocabulary vocabulary(words, marks, data.vocabulary());
   Expected<TsvFile> file = source.path == data.path()->str()
                                ? std::move(training)
                                : openFile(source.path, data.classes());
   if (!file.ok())
     return file.status();
-  return std::unique_ptr<Dataset>(
-      std::make_unique<TsvDataset>(*file, vocabulary, data.sequence()));
+  auto dataset =
+      std::make_unique<TsvDataset>(*file, vocabulary, data.sequence());
+  if (Status status = file->source.check(); !status.ok())
+    return status;
+  return std::unique_ptr<Dataset>(std::move(dataset));
 }
 
 } // namespace kiln

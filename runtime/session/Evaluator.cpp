@@ -83,10 +83,14 @@ template <typename Function> void Evaluator::forEachRatio(Function function) {
 }
 
 Status Evaluator::runBatch(uint64_t first) {
+  Status status;
   for (const FedDevice &share : shares_)
-    if (Status status = writeHeldOut(share, *dataset_, first); !status.ok())
-      return status;
-  Status status = session_.run(programName);
+    if (status.ok())
+      status = writeHeldOut(share, *dataset_, first);
+  // A process that cannot be fed would leave the rest blocked in a collective.
+  if (status = session_.agree(status); !status.ok())
+    return status;
+  status = session_.run(programName);
   forEachRatio([&](Ratio &ratio) {
     double total = 0, count = 0;
     if (status.ok())

@@ -282,7 +282,11 @@ Status TrainingLoop::run() {
         return status;
   start_ = lastLog_ = epochStart_ = Clock::now();
   lastLogStep_ = report_.steps;
-  while (report_.steps < lastStep_ && !isStopped()) {
+  while (report_.steps < lastStep_) {
+    if (Status status = feedStep(); !status.ok())
+      return status;
+    if (signal_ != 0)
+      break;
     if (Status status = runStep(); !status.ok())
       return status;
     for (auto [name, value] :
@@ -302,25 +306,27 @@ Status TrainingLoop::run() {
   return finish();
 }
 
-/// Processes stop after the same step, whichever of them got the signal.
-bool TrainingLoop::isStopped() {
+/// Processes stop after the same step, whichever of them got a signal or cannot
+/// be fed: the rest would block in their next collective.
+Status TrainingLoop::feedStep() {
+  stepStart_ = Clock::now();
+  Status fed = feeder_ ? feeder_->next() : Status();
   int signal = receivedSignal ? receivedSignal : Roster::requestedStop();
   signal_ = static_cast<uint64_t>(signal);
-  if (World *world = session_.world())
-    signal_ = world->maximum(signal_);
-  return signal_ != 0;
+  World *world = session_.world();
+  if (!world)
+    return fed;
+  constexpr uint64_t isUnfed = uint64_t{1} << 32; // Above all signals.
+  signal_ = world->maximum(fed.ok() ? signal_ : isUnfed);
+  return signal_ == isUnfed ? session_.agree(fed) : Status();
 }
 
 Status TrainingLoop::runStep() {
-  Clock::time_point begin = Clock::now();
-  if (feeder_)
-    if (Status status = feeder_->next(); !status.ok())
-      return status;
   if (Status status = session_.runProgram(number_); !status.ok())
     return status;
   Clock::time_point end = Clock::now();
   report_.seconds = secondsBetween(start_, end);
-  if (Status status = readStep(secondsBetween(begin, end)); !status.ok())
+  if (Status status = readStep(secondsBetween(stepStart_, end)); !status.ok())
     return status;
   if (lossesFile_ >= 0)
     areLossesWritten_ &= writeText(

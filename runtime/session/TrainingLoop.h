@@ -41,7 +41,7 @@ private:
   Status beginRun();
   Status openLosses();
   Status startFeeder();
-  bool isStopped();
+  Status feedStep();
   Status runStep();
   Status readStep(double seconds);
   Status endStep();
@@ -77,11 +77,11 @@ private:
   int lossesFile_ = -1;
   bool areLossesWritten_ = true;
   uint64_t lastStep_ = 0;
-  uint64_t signal_ = 0; // That stops the run, on all processes.
+  uint64_t signal_ = 0; // That stops the run, on all processes; 0 for none.
   uint64_t logEvery_ = 0;
 
   std::array<char, 256> line_;
-  Clock::time_point start_, lastLog_, epochStart_;
+  Clock::time_point start_, lastLog_, epochStart_, stepStart_;
   uint64_t lastLogStep_ = 0;
 };
 

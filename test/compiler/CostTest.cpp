@@ -115,10 +115,12 @@ uint64_t countInArtifact(const Config &config) {
 const char kGpt[] = R"(
 model: {kind: gpt, layers: 2, hidden: 32, heads: 4, feed_forward: 48, sequence: 16, vocabulary: 96}
 training: {global_batch: 8, steps: 1}
+data: {kind: none}
 )";
 const char kMlp[] = R"(
 model: {kind: mlp, inputs: 37, hidden: [29, 13], classes: 7}
 training: {global_batch: 11, steps: 1}
+data: {kind: none}
 )";
 
 struct Variant {

@@ -51,24 +51,28 @@ INSTANTIATE_TEST_SUITE_P(Recomputation, Families,
                          testing::Values(Family{"gpt", R"(
 model: {kind: gpt, layers: 2, hidden: 24, heads: 3, sequence: 19, vocabulary: 37, dropout: 0.1}
 training: {global_batch: 7, micro_batch: 4, steps: 6, clip_norm: 1}
+data: {kind: none}
 devices: {threads: 2}
 )",
                                                 true},
                                          Family{"bert", R"(
 model: {kind: bert, layers: 2, hidden: 24, heads: 3, sequence: 19, vocabulary: 37, dropout: 0.1, attention_dropout: 0.1}
 training: {global_batch: 5, steps: 6}
+data: {kind: none}
 devices: {threads: 2}
 )",
                                                 true},
                                          Family{"classifier", R"(
 model: {kind: classifier, layers: 2, hidden: 24, heads: 3, sequence: 19, vocabulary: 37, attention_dropout: 0.2}
 training: {global_batch: 5, steps: 6, optimizer: {kind: sgd, learning_rate: 0.1, momentum: 0.9}}
+data: {kind: none}
 devices: {threads: 2}
 )",
                                                 true},
                                          Family{"resnet", R"(
 model: {kind: resnet, depth: 18, image: 20, statistics_group: 3}
 training: {global_batch: 6, steps: 4}
+data: {kind: none}
 devices: {threads: 2}
 )",
                                                 false}),
@@ -83,7 +87,8 @@ TEST(Recomputation, CostsOneMoreForwardPass) {
   std::string text =
       "model: {kind: gpt, layers: 8, hidden: 64, heads: 4, sequence: 64, "
       "vocabulary: 64}\n"
-      "training: {global_batch: 8, steps: 2}\ndevices: {threads: 2}\n";
+      "training: {global_batch: 8, steps: 2}\ndata: {kind: none}\n"
+      "devices: {threads: 2}\n";
   Trained none = trainPlan(text, {"devices.recompute=none"});
   Trained attention = trainPlan(text, {"devices.recompute=attention"});
   Trained full = trainPlan(text, {"devices.recompute=full"});
@@ -102,7 +107,8 @@ TEST(Recomputation, KeepsBf16) {
   std::string text =
       "model: {kind: gpt, layers: 2, hidden: 32, heads: 2, sequence: 32, "
       "vocabulary: 64}\n"
-      "training: {global_batch: 4, steps: 4, precision: bf16}\n";
+      "training: {global_batch: 4, steps: 4, precision: bf16}\n"
+      "data: {kind: none}\n";
   Trained none = trainPlan(text, {"devices.recompute=none"});
   Trained full = trainPlan(text, {"devices.recompute=full"});
   EXPECT_EQ(none.losses, full.losses);

@@ -54,6 +54,15 @@ class BadConfig(KilnTest):
         self.assertIn("training", err)
         self.kiln("train", "tiny.yaml", "training.steps=-1", code=USAGE)
         self.kiln("train", "tiny.yaml", "training.micro_batch=9", code=USAGE)
+        _, err = self.kiln("train", "tiny.yaml", "training.steps=5", "training.epochs=2", code=USAGE)
+        self.assertIn("training.epochs: given together with training.steps", err)
+
+    def test_forgotten_data(self):
+        forgotten = {key: value for key, value in harness.TINY.items() if key != "data"}
+        self.config("forgotten.yaml", forgotten)
+        _, err = self.kiln("train", "forgotten.yaml", code=USAGE)
+        self.assertIn("missing key 'data.kind'", err)
+        self.assertIn("none", err)
 
     def test_files_that_are_no_configs(self):
         self.write("empty.yaml", "")
@@ -99,6 +108,16 @@ class BadData(KilnTest):
         (self.folder / "words.txt").unlink()
         _, err = self.kiln("train", "tiny.yaml", code=REJECTED)
         self.assertRegex(err, r"words\.txt: .*[Nn]o such file")
+
+    def test_files_that_would_block(self):
+        os.mkfifo(self.folder / "pipe")
+        _, err = self.kiln("train", "tiny.yaml", "data.path=pipe", code=REJECTED)
+        self.assertIn("pipe: is a FIFO, wanted a regular file", err)
+        self.config("file.yaml", {**harness.PERCEPTRON, "model": {"kind": "file", "path": "pipe"}})
+        for arguments in (("train", "file.yaml"), ("train", "tiny.yaml", "training.init=pipe"), ("run", "pipe"),
+                          ("inspect", "pipe")):
+            _, err = self.kiln(*arguments, code=REJECTED)
+            self.assertIn("pipe", err)
 
     def test_token_outside_the_vocabulary(self):
         self.config("tokens.yaml", {**harness.TINY, "data": {"kind": "tokens", "path": "ids.bin", "width": 16}})

@@ -2,7 +2,11 @@
 """The data of the model families, from files to steps; and faults in files, with their place."""
 
 import json
+import os
 import random
+import shutil
+import struct
+import unittest
 
 import harness
 import sample_data
@@ -83,6 +87,55 @@ class Data(harness.KilnTest):
         self.kiln("run", "data.kiln")
         self.reject("colour.idx", idx((40, 4, 4), bytes(40 * 16)), "images are 4 x 4", "wants 48")
         self.reject("colour.idx", idx((39, 3, 4, 4), bytes(39 * 48)), "40 labels for 39 images")
+
+
+@unittest.skipIf(harness.DEVICE == "dry", "dry reads no samples")
+class ChangedData(harness.KilnTest):
+    """A data file that changes while it is trained on ends the run, and with it the checkpoints."""
+
+    def setUp(self):
+        super().setUp()
+        self.write("ids.bin", struct.pack("<4000H", *(i % 256 for i in range(4000))))
+        self.config("tokens.yaml", {
+            **harness.TINY, "training": {"global_batch": 4, "steps": 10**9},
+            "data": {"kind": "tokens", "path": "ids.bin", "width": 16},
+            "devices": {"count": 2}, "log": {"every": 1}, "checkpoint": {"every": 10**9}})
+
+    def change_while_training(self, change, *options):
+        """What the run says when the file is changed after its first step."""
+        process = self.start("train", "tokens.yaml", *options)
+        for line in process.stdout:
+            if "Step=1," in line:
+                break
+        change(self.folder / "ids.bin")
+        err = process.communicate()[1]
+        self.assertEqual(process.returncode, REJECTED, err)
+        self.assertIn("ids.bin", err)
+        self.assertEqual([path.name for path in self.folder.glob("runs/tokens/checkpoints/step-*")], ["step-000000"])
+        return err
+
+    @staticmethod
+    def overwrite(path):
+        with path.open("r+b") as file:
+            file.write(b"\xff" * 8000)
+
+    def test_ids_outside_the_vocabulary(self):
+        err = self.change_while_training(self.overwrite)
+        self.assertRegex(err, r"token \d+ has id 65535, which is not below the vocabulary of 256")
+
+    def test_fewer_bytes(self):
+        """The pages past the new end are gone; touching them is a bus error."""
+        err = self.change_while_training(lambda path: os.truncate(path, 0))
+        self.assertIn("has 0 bytes, had 8000", err)
+
+    def test_other_bytes(self):
+        err = self.change_while_training(lambda path: path.write_bytes(bytes(8000)))
+        self.assertIn("the file has changed since it was opened", err)
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_ids_outside_the_vocabulary_in_several_processes(self):
+        err = self.change_while_training(self.overwrite, "-n", "2")
+        self.assertRegex(err, r"token \d+ has id 65535")
 
 
 if __name__ == "__main__":

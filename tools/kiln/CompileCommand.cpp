@@ -3,7 +3,7 @@
 #include "compiler/config/CacheKey.h"
 #include "compiler/config/Config.h"
 #include "runtime/artifact/Artifact.h"
-#include "tools/kiln/Commands.h"
+#include "tools/kiln/CheckInputFiles.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/Ranks.h"
 #include "tools/kiln/ScratchFolder.h"
@@ -32,6 +32,9 @@ public:
 
   /// Path of the cached artifact that `prepare` found; empty for a miss.
   const std::string &cached() const { return hit; }
+
+  /// Whether a run of the config can read its files. Returns an exit code.
+  int checkFiles(const RunOptions &run) const;
 
   /// Compiles to a file and offers it to the cache.
   int compile(const std::string &output);
@@ -80,6 +83,13 @@ int Compilation::prepare() {
     printf("Cache hit: %s\n", hit.c_str());
   fflush(stdout);
   return 0;
+}
+
+int Compilation::checkFiles(const RunOptions &run) const {
+  Status status = checkInputFiles(*config, run);
+  if (!status.ok())
+    printError(status.message());
+  return status.exitCode();
 }
 
 int Compilation::compile(const std::string &output) {
@@ -226,6 +236,10 @@ int runTrainCommand(const CompileArguments &options, const RunOptions &run) {
   Compilation compilation(options);
   if (int code = compilation.prepare())
     return code;
+  // The run itself checks them, soon enough if there is nothing to compile.
+  if (compilation.cached().empty())
+    if (int code = compilation.checkFiles(run))
+      return code;
   int code = 0;
   std::optional<Session> session = compileAndLoad(compilation, run, code);
   return session ? runSession(*session, run) : code;

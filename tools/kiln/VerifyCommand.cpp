@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Trains a few steps under many plans, each as `kiln train` in a process of its
 // own, and compares the losses with those of one device.
-#include "compiler/config/Config.h"
 #include "compiler/plan/PlanSpace.h"
 #include "runtime/artifact/Artifact.h"
+#include "tools/kiln/CheckInputFiles.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/ScratchFolder.h"
 
@@ -360,6 +360,10 @@ int runVerifyCommand(const CompileArguments &options, const std::string &plans,
   if (!config) {
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
+  }
+  if (Status status = checkInputFiles(*config, {}); !status.ok()) {
+    printError(status.message());
+    return status.exitCode();
   }
   Comparison comparison = choosePlansOf(*config, *count);
   SignalGuard guard; // Before there is a file to clean up.

@@ -82,6 +82,7 @@ std::unique_ptr<Compiled> compile(const std::vector<BackendKind> &kinds,
   Config config = configFromText(R"(
 model: {kind: gpt, layers: 1, hidden: 16, heads: 2, sequence: 8, vocabulary: 32}
 training: {global_batch: 2, steps: 1, optimizer: {kind: adamw}}
+data: {kind: none}
 devices: {offload: optimizer, threads: 2}
 )");
   compiled->module = importModel(config, compiled->context.mlir);

@@ -268,12 +268,22 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(Config, DataSuitsTheModel) {
-  EXPECT_THAT(errorsOf(smallGptText + "data: {kind: idx, path: a, labels: b}"),
+  EXPECT_THAT(errorsOf(smallGptText, {"data={kind: idx, path: a, labels: b}"}),
               ElementsAre(HasSubstr("gpt trains on tokens")));
   EXPECT_THAT(
       errorsOf(replaced(smallMlpText, "idx, path: images, labels: digits",
                         "text, path: a")),
       ElementsAre(HasSubstr("mlp trains on labelled samples")));
+}
+
+// Zeros are trained on only if they are asked for: on them a loss falls too.
+TEST(Config, DataMayNotBeForgotten) {
+  std::string forgotten = replaced(smallGptText, "data: {kind: none}\n", "");
+  auto isMissed = HasSubstr("missing key 'data.kind' (format of the data; none "
+                            "is zeros");
+  EXPECT_THAT(errorsOf(forgotten), ElementsAre(isMissed));
+  EXPECT_THAT(errorsOf(forgotten + "data: {path: a}"), ElementsAre(isMissed));
+  EXPECT_THAT(errorsOf(forgotten, {"data.kind=none"}), ElementsAre());
 }
 
 TEST(Config, EveryFamilyHasASmallestConfig) {
@@ -371,9 +381,21 @@ TEST(Config, StepsReplaceEpochs) {
       {"training.schedule={kind: constant}", "training.epochs=2"}, diagnostics);
   ASSERT_TRUE(config) << diagnostics.text();
   EXPECT_EQ(config->training.epochs, 2);
-  EXPECT_FALSE(parseConfig(gptText, "a.yaml",
-                           {"training.epochs=2", "training.steps=2"},
-                           diagnostics));
+}
+
+TEST(Config, StepsAndEpochsTogetherAreAnError) {
+  const std::string constant = "training.schedule={kind: constant}",
+                    steps = "training.steps=5", epochs = "training.epochs=2";
+  std::string withEpochs = replaced(gptText, "steps: 400", "epochs: 3");
+  auto isRefused = HasSubstr("given together with training.steps");
+  for (const std::string &text : {gptText, withEpochs}) {
+    EXPECT_THAT(errorsOf(text, {constant, steps, epochs}),
+                ElementsAre(isRefused));
+    EXPECT_THAT(errorsOf(text, {constant, epochs, steps}),
+                ElementsAre(isRefused));
+    EXPECT_THAT(errorsOf(text, {constant, epochs, steps, epochs}),
+                ElementsAre(isRefused));
+  }
 }
 
 // An artifact must be able to show `auto` and other requests as written.
@@ -496,7 +518,8 @@ TEST(Config, ErrorsArePrintable) {
 
 TEST(Config, EpochsNeedData) {
   EXPECT_THAT(errorsOf("model: {kind: mlp}\n"
-                       "training: {global_batch: 2, epochs: 1}\n"),
+                       "training: {global_batch: 2, epochs: 1}\n"
+                       "data: {kind: none}\n"),
               ElementsAre(HasSubstr("there is no data to pass over")));
 }
 
@@ -504,6 +527,7 @@ TEST(Config, EmptyFileMissesWhatIsRequired) {
   EXPECT_THAT(errorsOf(""),
               ElementsAre(HasSubstr("missing key 'model.kind'"),
                           HasSubstr("missing key 'training.global_batch'"),
+                          HasSubstr("missing key 'data.kind'"),
                           HasSubstr("missing key 'training.steps'")));
 }
 

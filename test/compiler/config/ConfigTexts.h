@@ -51,22 +51,25 @@ log: {every: 20}
 /// The least that each kind of model needs.
 inline const std::string smallGptText =
     "model: {kind: gpt, layers: 1, hidden: 8, heads: 2, sequence: 4, "
-    "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n";
+    "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n"
+    "data: {kind: none}\n";
 inline const std::string smallBertText =
     "model: {kind: bert, layers: 1, hidden: 8, heads: 2, sequence: 21, "
-    "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n";
+    "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n"
+    "data: {kind: none}\n";
 inline const std::string smallResnetText =
     "model: {kind: resnet, depth: 18}\n"
-    "training: {global_batch: 64, steps: 1}\n";
+    "training: {global_batch: 64, steps: 1}\ndata: {kind: none}\n";
 inline const std::string smallClassifierText =
     "model: {kind: classifier, layers: 1, hidden: 8, heads: 2, sequence: 4, "
-    "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n";
+    "vocabulary: 16}\ntraining: {global_batch: 2, steps: 1}\n"
+    "data: {kind: none}\n";
 inline const std::string smallMlpText =
     "model: {kind: mlp}\ntraining: {global_batch: 2, epochs: 1}\n"
     "data: {kind: idx, path: images, labels: digits}\n";
 inline const std::string smallFileText =
-    "model: {kind: file, path: x.mlir}\ntraining: {global_batch: 2, steps: "
-    "1}\n";
+    "model: {kind: file, path: x.mlir}\n"
+    "training: {global_batch: 2, steps: 1}\ndata: {kind: none}\n";
 
 /// The errors of a config, as lines.
 inline std::vector<std::string>

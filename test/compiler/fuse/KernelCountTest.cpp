@@ -82,6 +82,7 @@ Launches count(int layers) {
   Config config = configFromText(R"(
 model: {kind: gpt, layers: 1, hidden: 64, heads: 4, sequence: 32, vocabulary: 128, tied_head: false}
 training: {global_batch: 4, steps: 1, optimizer: {kind: adamw}}
+data: {kind: none}
 )",
                                  {"model.layers=" + std::to_string(layers)});
   CompileContext context;

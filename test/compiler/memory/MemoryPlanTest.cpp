@@ -271,12 +271,14 @@ TEST_P(SmallMemoryPlan, IsTightAndWithoutOverlap) {
   checkConfig(configFromText(R"(
 model: {kind: gpt, layers: 3, hidden: 24, heads: 3, sequence: 10, vocabulary: 50}
 training: {global_batch: 8, steps: 1, clip_norm: 1}
+data: {kind: none}
 )",
                              {micro}),
               64);
   checkConfig(configFromText(R"(
 model: {kind: mlp, inputs: 30, hidden: [20, 10], classes: 5}
 training: {global_batch: 8, steps: 1}
+data: {kind: none}
 )",
                              {micro}),
               64);

@@ -87,7 +87,8 @@ LoweredPlan lower(const Layout &layout, int layers, int hidden) {
       "model: {kind: gpt, layers: " + std::to_string(layers) +
           ", hidden: " + width +
           ", heads: 8, sequence: 32, vocabulary: 64}\n"
-          "training: {steps: 1, global_batch: 16, clip_norm: 1}\n",
+          "training: {steps: 1, global_batch: 16, clip_norm: 1}\n"
+          "data: {kind: none}\n",
       {"devices.count=" + std::to_string(layout.data * layout.tensor),
        "devices.mesh={data: " + std::to_string(layout.data) +
            ", tensor: " + std::to_string(layout.tensor) + "}",

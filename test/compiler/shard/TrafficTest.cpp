@@ -46,7 +46,7 @@ TEST(Traffic, DoesNotGrow) {
           LoweredPlan plan(
               std::string(family.text) +
                   "training: {steps: 1, global_batch: 16, micro_batch: 4, "
-                  "clip_norm: 1}\n",
+                  "clip_norm: 1}\ndata: {kind: none}\n",
               {"devices.count=" + std::to_string(data * tensor),
                "devices.mesh={data: " + std::to_string(data) +
                    ", tensor: " + std::to_string(tensor) + "}",

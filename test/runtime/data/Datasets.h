@@ -77,16 +77,20 @@ inline std::vector<int32_t> read(const Dataset &dataset,
   EXPECT_TRUE(status.ok()) << status.message();
   std::vector<int32_t> values(sampleElements(*packed), -2);
   if (status.ok())
-    dataset.write(*packed, sample,
-                  reinterpret_cast<std::byte *>(values.data()));
+    status = dataset.write(*packed, sample,
+                           reinterpret_cast<std::byte *>(values.data()));
+  EXPECT_TRUE(status.ok()) << status.message();
   return values;
 }
 
-inline void expectRejected(const DataT &data, const std::string &message) {
-  Status status = open(data).status();
+inline void expectRejected(const Status &status, const std::string &message) {
   EXPECT_EQ(status.code(), Code::inputRejected) << status.message();
   EXPECT_NE(status.message().find(message), std::string::npos)
       << status.message();
+}
+
+inline void expectRejected(const DataT &data, const std::string &message) {
+  expectRejected(open(data).status(), message);
 }
 
 /// None of the inputs can be fed.

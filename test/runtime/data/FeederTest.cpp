@@ -60,6 +60,30 @@ TEST(Feeder, GivesTheSameBatchesFromAnyFirstStep) {
   EXPECT_EQ(std::vector(all.begin() + 40, all.end()), rest);
 }
 
+// A batch that could not be read is not run, whichever thread reads it.
+TEST(Feeder, GivesNoBatchWithAnIdOutOfRange) {
+  for (uint64_t staging : {64, 0}) {
+    TemporaryFile file("abcdefghijklm");
+    DataT data = textData(file.path());
+    data.vocabulary = 'z';
+    auto dataset = open(data);
+    ASSERT_TRUE(dataset.ok());
+    ProgramT native;
+    native.name = "train";
+    addInput(native, "tokens", ElementType::i32, 3, {4}, 0, staging);
+    Packed<Program, ProgramT> program(native);
+    std::vector<int32_t> arena(32);
+    SampleDevice memory(std::as_writable_bytes(std::span(arena)));
+    FedDevice device{&*program, &memory, 0, 3};
+    writeFile(file.path(), "abcdefghiz!!!");
+    auto feeder =
+        Feeder::start(**dataset, {3, 3, 0, false}, std::span(&device, 1), 0);
+    for (int attempt = 0; attempt < 2; ++attempt)
+      expectRejected((*feeder)->next(), "token 9 has id 122");
+    expectRejected(writeHeldOut(device, **dataset, 0), "token 9 has id 122");
+  }
+}
+
 TEST(Feeder, PositionsAreFedWithAnyDataAndWithout) {
   TemporaryFile file("abcdefghijklm");
   auto dataset = open(textData(file.path()));

@@ -50,9 +50,14 @@ TEST(IdxDataset, ScalesImages) {
   float pixels[4];
   double pixels64[4];
   int32_t number;
-  (*dataset)->write(*image, {0, 0}, reinterpret_cast<std::byte *>(pixels));
-  (*dataset)->write(*precise, {0, 1}, reinterpret_cast<std::byte *>(pixels64));
-  (*dataset)->write(*label, {0, 2}, reinterpret_cast<std::byte *>(&number));
+  auto write = [&](const PackedInput &input, uint64_t sample, void *target) {
+    Status status = (*dataset)->write(*input, {0, sample},
+                                      static_cast<std::byte *>(target));
+    EXPECT_TRUE(status.ok()) << status.message();
+  };
+  write(image, 0, pixels);
+  write(precise, 1, pixels64);
+  write(label, 2, &number);
   EXPECT_EQ(pixels[1], 51.0f / 255.0f);
   EXPECT_EQ(pixels64[1], 1.0);
   EXPECT_EQ(number, 2);
@@ -65,10 +70,29 @@ static std::vector<float> readImage(const Dataset &dataset,
   Status status = dataset.checkInput(*image);
   EXPECT_TRUE(status.ok()) << status.message();
   std::vector<float> pixels(sampleElements(*image));
-  dataset.write(*image, {0, 0}, reinterpret_cast<std::byte *>(pixels.data()));
+  status = dataset.write(*image, {0, 0},
+                         reinterpret_cast<std::byte *>(pixels.data()));
+  EXPECT_TRUE(status.ok()) << status.message();
   for (float &pixel : pixels)
     pixel *= 255 / 51.0f; // As the files of these tests count.
   return pixels;
+}
+
+// The check at the opening does not hold for bytes that were written later.
+TEST(IdxDataset, ChecksLabelsAsTheyAreRead) {
+  TemporaryFile images(idxImages(3)), labels(idxLabels(3));
+  auto dataset = open(idxData(images.path(), labels.path()));
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  std::string changed = idxLabels(3);
+  changed.back() = '\x0a';
+  writeFile(labels.path(), changed);
+  PackedInput label(input("label", ElementType::i32, {}));
+  int32_t number;
+  auto *target = reinterpret_cast<std::byte *>(&number);
+  EXPECT_TRUE((*dataset)->write(*label, {0, 1}, target).ok());
+  expectRejected((*dataset)->write(*label, {0, 2}, target),
+                 labels.path() + ": label 10 of sample 2 is not below the "
+                                 "number of classes, 10; the file has changed");
 }
 
 TEST(IdxDataset, PutsChannelsLast) {
@@ -113,18 +137,46 @@ TEST(IdxDataset, HeldOutFilesAreReadWithTheSameSettings) {
   EXPECT_EQ(openHeldOut(data, heldOut).status().code(), Code::inputRejected);
 }
 
-TEST(IdxDataset, ReadsGzip) {
-  TemporaryFile images, labels(idxLabels(3));
-  std::string bytes = idxImages(3);
-  gzFile file = ::gzopen(images.path().c_str(), "wb");
+static std::string pack(const std::string &bytes) {
+  TemporaryFile packed;
+  gzFile file = ::gzopen(packed.path().c_str(), "wb");
   ::gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
   ::gzclose(file);
+  return packed.read();
+}
+
+TEST(IdxDataset, ReadsGzip) {
+  TemporaryFile images(pack(idxImages(3))), labels(idxLabels(3));
   auto dataset = open(idxData(images.path(), labels.path()));
   ASSERT_TRUE(dataset.ok()) << dataset.status().message();
   EXPECT_EQ((*dataset)->samples(), 3u);
-  std::string packed = images.read();
-  TemporaryFile truncated(packed.substr(0, packed.size() - 6));
-  expectRejected(idxData(truncated.path(), labels.path()), "gzip stream");
+}
+
+// All members of a gzip file are its contents, and none may be damaged: the
+// rest of the samples would be missing, silently.
+TEST(IdxDataset, ReadsEveryMemberOfGzip) {
+  std::string bytes = idxImages(3), first = pack(bytes.substr(0, 20)),
+              second = pack(bytes.substr(20));
+  TemporaryFile images(first + second), labels(idxLabels(3));
+  auto dataset = open(idxData(images.path(), labels.path()));
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  EXPECT_EQ((*dataset)->samples(), 3u);
+  std::string place = "gzip member 2, from byte " +
+                      std::to_string(first.size()) + " on, is damaged";
+  for (size_t i = 0; i < second.size(); ++i) {
+    if (i >= 4 && i < 10)
+      continue; // Time and system: of no account.
+    std::string damaged = second;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x10);
+    writeFile(images.path(), first + damaged);
+    expectRejected(idxData(images.path(), labels.path()), place);
+  }
+  for (const std::string &rest :
+       {second.substr(0, 1), second.substr(0, second.size() - 1),
+        std::string(100, '\0'), std::string("more")}) {
+    writeFile(images.path(), first + rest);
+    expectRejected(idxData(images.path(), labels.path()), place);
+  }
 }
 
 TEST(IdxDataset, ReadsFashionMnist) {

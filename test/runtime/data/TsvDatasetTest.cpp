@@ -32,7 +32,9 @@ TEST(TsvDataset, ReadsLabelsAndSentences) {
   PackedInput wide(input("tokens", ElementType::i64, {4}));
   ASSERT_TRUE((*dataset)->checkInput(*wide).ok());
   int64_t ids[4];
-  (*dataset)->write(*wide, {0, 1}, reinterpret_cast<std::byte *>(ids));
+  ASSERT_TRUE((*dataset)
+                  ->write(*wide, {0, 1}, reinterpret_cast<std::byte *>(ids))
+                  .ok());
   EXPECT_EQ((std::vector<int64_t>(ids, ids + 4)),
             (std::vector<int64_t>{5, 2, 0, 0}));
 }

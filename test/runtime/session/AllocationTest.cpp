@@ -136,9 +136,12 @@ static bool readingAllocatesNothing(const DataT &data,
     if (!(*dataset)->checkInput(*input).ok())
       return false;
     isCounting = true;
-    for (uint64_t i = 0; i < (*dataset)->samples(); ++i)
-      (*dataset)->write(*input, {1, i}, target.data());
+    Status status;
+    for (uint64_t i = 0; i < (*dataset)->samples() && status.ok(); ++i)
+      status = (*dataset)->write(*input, {1, i}, target.data());
     isCounting = false;
+    if (!status.ok())
+      return false;
   }
   std::printf("%lu allocations reading %s\n", counted.load(),
               data.kind.c_str());

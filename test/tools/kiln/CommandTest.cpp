@@ -94,6 +94,37 @@ protected:
   fs::path folder;
 };
 
+// A compiler that was called would die, with another code.
+TEST_F(CommandTest, FilesAreCheckedBeforeCompiling) {
+  setenv("STAND_IN", "abort", 1);
+  writeFile(folder / "brief", "a");
+  auto expectRejected = [&](const std::string &arguments,
+                            const std::string &message) {
+    for (const char *verb : {"train a.yaml ", "verify a.yaml "}) {
+      Outcome outcome = kiln(verb + arguments);
+      EXPECT_EQ(outcome.code, 4) << arguments << outcome.err;
+      EXPECT_THAT(outcome.err, HasSubstr(message));
+    }
+  };
+  expectRejected("data.path=nothing", "nothing: No such file");
+  expectRejected("data.path=brief", "brief: has 1 tokens");
+  expectRejected("evaluation.path=brief", "brief: has 1 tokens");
+  expectRejected("training.init=nothing", "nothing: no such file");
+  expectRejected("training.init=brief", "a safetensors file has at least 8");
+  // They may be on the machine that the artifact runs on.
+  EXPECT_EQ(kiln("compile a.yaml data.path=nothing -o m.kiln").code, 70);
+}
+
+// With a checkpoint to go on from, weights are not read.
+TEST_F(CommandTest, InitialWeightsMayBeGoneOnceThereIsACheckpoint) {
+  setenv("STAND_IN", "abort", 1);
+  std::string gone = " checkpoint.every=1 training.init=nothing";
+  fs::create_directories(folder / "runs/a/checkpoints/step-000003");
+  EXPECT_EQ(kiln("train a.yaml" + gone).code, 70);
+  EXPECT_EQ(kiln("train a.yaml --resume=none" + gone).code, 4);
+  EXPECT_EQ(kiln("train a.yaml --run-folder b" + gone).code, 4);
+}
+
 TEST_F(CommandTest, UsageErrorsAreCode2WithASuggestion) {
   EXPECT_EQ(kiln("").code, 2);
   Outcome verb = kiln("trian a.yaml");

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// The data of a config as the artifact describes them. Apart from the writer of
+// artifacts, so that data can be opened before anything is compiled.
+#ifndef KILN_COMPILER_CONFIG_DATA_SETTINGS_H
+#define KILN_COMPILER_CONFIG_DATA_SETTINGS_H
+
+#include "compiler/config/Config.h"
+#include "runtime/artifact/Artifact_generated.h"
+
+#include <memory>
+
+namespace kiln {
+
+std::unique_ptr<artifact::DataT> describeData(const Config &config);
+
+/// Null if the config asks for no evaluation.
+std::unique_ptr<artifact::EvaluationT> describeHeldOut(const Config &config);
+
+} // namespace kiln
+
+#endif
