@@ -111,6 +111,9 @@ Status Session::start(const SessionOptions &options) {
                                    " devices, which " +
                                    std::to_string(processes) +
                                    " processes cannot have in equal parts");
+  if (options.admit)
+    if (Status status = options.admit(*artifact_); !status.ok())
+      return status;
   if (Status status = openTrace(options.tracePath); !status.ok())
     return status;
   unsigned workers = options.threads ? options.threads : planned;
@@ -130,8 +133,8 @@ Status Session::start(const SessionOptions &options) {
 Status Session::openTrace(const std::string &path) {
   if (path.empty())
     return Status();
-  std::string suffix = rank() ? "." + std::to_string(rank()) : "";
-  Expected<std::unique_ptr<Trace>> trace = Trace::create(path + suffix);
+  Expected<std::unique_ptr<Trace>> trace =
+      Trace::create(Trace::pathOf(path, rank()));
   if (trace.ok())
     trace_ = std::move(*trace);
   return trace.status();

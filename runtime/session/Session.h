@@ -22,6 +22,9 @@ struct SessionOptions {
   unsigned threads = 0;
   /// Measure every command, see Session::profile.
   bool isProfiled = false;
+  /// May refuse a verified artifact before any of its code is loaded or any
+  /// file is written.
+  std::function<Status(const Artifact &)> admit;
   /// File of a trace of all commands; empty for none.
   std::string tracePath;
   /// The processes that run the artifact together; null if this one is alone.

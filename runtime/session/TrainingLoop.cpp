@@ -210,19 +210,11 @@ Status TrainingLoop::compareRuns() {
 Status TrainingLoop::compareFiles() {
   if (!session_.world())
     return Status();
-  const artifact::Data *data = session_.index().data();
-  const artifact::Evaluation *evaluation = session_.index().evaluation();
-  const flatbuffers::String *paths[] = {
-      data ? data->path() : nullptr, data ? data->labels_path() : nullptr,
-      evaluation ? evaluation->path() : nullptr,
-      evaluation ? evaluation->labels_path() : nullptr, settings_->init()};
-  for (const flatbuffers::String *path : paths)
-    if (path && path->size() != 0)
-      if (Status status =
-              requireSame(session_.world(), "file " + path->str(),
-                          fingerprintFile(path->str()), Code::inputRejected);
-          !status.ok())
-        return status;
+  for (const auto &[key, path] : session_.artifact().inputFiles())
+    if (Status status = requireSame(session_.world(), "file " + path,
+                                    fingerprintFile(path), Code::inputRejected);
+        !status.ok())
+      return status;
   return Status();
 }
 

@@ -50,6 +50,10 @@ private:
 class Trace {
 public:
   static Expected<std::unique_ptr<Trace>> create(const std::string &path);
+  /// The file of a process when the first one's is `path`.
+  static std::string pathOf(const std::string &path, uint32_t rank) {
+    return rank ? path + "." + std::to_string(rank) : path;
+  }
   ~Trace();
   Trace(const Trace &) = delete;
 

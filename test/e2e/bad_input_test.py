@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import struct
+import subprocess
 import unittest
 
 import harness
@@ -186,6 +187,65 @@ class BadOutput(KilnTest):
         self.kiln("compile", "mlp.yaml", "-o", "m.kiln")
         self.kiln("compile", "mlp.yaml", "-o", "nowhere/m.kiln", code=IO)
         self.kiln("run", "m.kiln", "--losses", "nowhere/losses", code=IO)
+
+    def contents(self):
+        return {name: (self.folder / name).read_bytes() for name in self.files()}
+
+    def test_no_output_is_an_input(self):
+        self.kiln("train", "mlp.yaml", "checkpoint.every=3", "--run-folder", "run")
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln", "--dump-phases-to", "dump")
+        checkpoint = "run/checkpoints/step-000006"
+        (self.folder / "link").symlink_to("images.idx")
+        os.link(self.folder / "labels.idx", self.folder / "hard")
+        (self.folder / "folder").symlink_to(".")
+        (self.folder / "dangling").symlink_to("folder/new")
+        self.write("held.txt", "abc" * 100)
+        self.config("file.yaml", {**harness.PERCEPTRON, "model": {"kind": "file", "path": "dump/01-model.mlir"}})
+        train, run = ("train", "mlp.yaml"), ("run", "m.kiln")
+        init = f"training.init={checkpoint}/model.safetensors"
+        before = self.contents()
+        for wanted, arguments in (
+                ("data.path", (*train, "--losses", "images.idx")), ("data.path", (*train, "--losses", "link")),
+                ("data.labels", (*train, "--trace", "./folder/hard")), ("config", (*train, "--losses", "mlp.yaml")),
+                ("evaluation.path", ("train", "tiny.yaml", "evaluation.path=held.txt", "--losses", "held.txt")),
+                ("data.path", (*run, "--losses", "images.idx")), ("data.labels", (*run, "--trace", "hard")),
+                ("artifact", (*run, "--losses", "m.kiln")), ("artifact", (*run, "--trace", "folder/m.kiln")),
+                ("file of the run", (*train, "--losses", "run/metrics.jsonl", "--run-folder", "run")),
+                ("file of the run", (*train, "--trace", "r/config.yaml", "--run-folder", "r")),
+                ("config", ("train", "run/config.yaml", "--run-folder", "run")),
+                ("--trace", (*train, "--losses", "new", "--trace", "dangling")),
+                ("--trace", (*train, "-n", "2", "devices.count=2", "--losses", "t.1", "--trace", "t")),
+                ("training.init", (*train, init, "--losses", f"{checkpoint}/model.safetensors")),
+                ("--resume", (*train, f"--resume={checkpoint}", "--trace", f"{checkpoint}/kiln.json")),
+                ("config", ("compile", "mlp.yaml", "-o", "mlp.yaml")), ("data.path", ("compile", "mlp.yaml", "-o", "link")),
+                ("model.path", ("compile", "file.yaml", "-o", "dump/01-model.mlir")),
+                ("model.path", ("compile", "file.yaml", "-o", "n.kiln", "--dump-phases-to", "dump")),
+                ("in the folder of a checkpoint", ("compile", "mlp.yaml", "-o", f"{checkpoint}/model.safetensors")),
+                ("in the folder of a checkpoint", (*train, "--losses", f"run/../{checkpoint}/new")),
+                ("checkpoint", ("checkpoint", "export", "run", "-o", f"{checkpoint}/model.safetensors")),
+                ("checkpoint", ("checkpoint", "export", checkpoint, "-o", "run/checkpoints/LATEST/kiln.json")),
+                ("in the folder of a checkpoint",
+                 ("checkpoint", "export", "run", "-o", "run/checkpoints/step-000003/new"))):
+            _, err = self.kiln(*arguments, code=USAGE)
+            self.assertIn(wanted, err)
+            self.assertRegex(err, "which would be (lost|damaged); give ")
+            self.assertEqual(self.contents(), before, arguments)
+        self.kiln("checkpoint", "verify", "run")
+
+    def test_standard_output_is_no_input(self):
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln")
+        before = self.contents()
+        for name, arguments in (("m.kiln", ("inspect", "m.kiln")), ("images.idx", ("run", "m.kiln")),
+                                ("mlp.yaml", ("verify", "mlp.yaml")), ("labels.idx", ("train", "mlp.yaml"))):
+            with open(self.folder / name, "ab") as file:
+                process = subprocess.run([harness.KILN, *arguments], stdout=file, stderr=subprocess.PIPE, text=True,
+                                         cwd=self.folder, env=self.environment)
+            self.assertEqual(process.returncode, USAGE, process.stderr)
+            self.assertIn("standard output: is the same file as ", process.stderr)
+            self.assertEqual(self.contents(), before)
+
+    def test_files_without_bytes_are_any_output(self):
+        self.kiln("train", "mlp.yaml", "--losses", "/dev/null", "--trace", "/dev/null")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "only root can mount a small disk")
     def test_full_disk(self):

@@ -4,6 +4,7 @@
 #include "compiler/config/Config.h"
 #include "compiler/plan/PlanSpace.h"
 #include "runtime/artifact/Artifact.h"
+#include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/ScratchFolder.h"
 
@@ -360,6 +361,13 @@ int runVerifyCommand(const CompileArguments &options, const std::string &plans,
   if (!config) {
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
+  }
+  CommandFiles files;
+  files.addInput("config", options.config);
+  files.addInputs(config->files());
+  if (Status status = files.check(); !status.ok()) {
+    printError(status.message());
+    return status.exitCode();
   }
   Comparison comparison = choosePlansOf(*config, *count);
   SignalGuard guard; // Before there is a file to clean up.
