@@ -96,13 +96,16 @@ Status TrainingLoop::prepare() {
        {&TrainingLoop::findOutputs, &TrainingLoop::openData,
         &TrainingLoop::countSteps, &TrainingLoop::openEvaluation,
         &TrainingLoop::compareRuns, &TrainingLoop::beginRun,
-        &TrainingLoop::openLosses})
+        &TrainingLoop::openOutputs})
     if (Status status = session_.agree((this->*part)()); !status.ok())
       return status;
   return Status();
 }
 
-Status TrainingLoop::openLosses() {
+/// After the run folder is settled, since they may lie there.
+Status TrainingLoop::openOutputs() {
+  if (Status status = session_.openTrace(); !status.ok())
+    return status;
   if (options_.lossesPath.empty())
     return Status();
   lossesFile_ = ::open(options_.lossesPath.c_str(),
@@ -296,6 +299,7 @@ Status TrainingLoop::runStep() {
   if (feeder_)
     if (Status status = feeder_->next(); !status.ok())
       return status;
+  session_.beginStep(report_.steps + 1);
   if (Status status = session_.runProgram(number_); !status.ok())
     return status;
   Clock::time_point end = Clock::now();
@@ -397,11 +401,14 @@ Status TrainingLoop::finish() {
   progress_.clear();
   bool isSaved = record_.isSaved(report_.steps) ||
                  (record_.savesCheckpoints() && record_.save(report_.steps));
+  Status traced = session_.agree(session_.finishTrace());
   if (report_.steps < lastStep_) {
     std::string message = "stopped by " +
                           describeSignal(static_cast<int>(signal_)) +
                           " after step " + std::to_string(report_.steps) +
                           " of " + std::to_string(lastStep_);
+    if (!traced.ok() && session_.rank() == 0)
+      options_.warn(traced.message());
     return isSaved ? Status(Code::stopped,
                             message + "; a checkpoint is saved, the same "
                                       "command goes on from it")
@@ -412,7 +419,7 @@ Status TrainingLoop::finish() {
   if (!areLossesWritten_)
     return Status(Code::io, "file of losses " + options_.lossesPath +
                                 ": cannot write; losses are missing there");
-  return Status();
+  return traced;
 }
 
 void TrainingLoop::logStep(Clock::time_point now) {

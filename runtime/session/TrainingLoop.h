@@ -38,7 +38,7 @@ private:
   Status compareRuns();
   Status compareFiles();
   Status beginRun();
-  Status openLosses();
+  Status openOutputs();
   Status startFeeder();
   bool isStopped();
   Status runStep();

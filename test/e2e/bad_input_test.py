@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import struct
 import subprocess
@@ -246,6 +247,42 @@ class BadOutput(KilnTest):
 
     def test_files_without_bytes_are_any_output(self):
         self.kiln("train", "mlp.yaml", "--losses", "/dev/null", "--trace", "/dev/null")
+
+    def test_a_result_that_cannot_be_printed_is_an_error(self):
+        self.kiln("train", "mlp.yaml", "checkpoint.every=3", "--run-folder", "run")
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln")
+        for arguments in (("inspect", "m.kiln", "--json"), ("inspect", "m.kiln"), ("inspect", "--kernels", "m.kiln"),
+                          ("inspect", "run"), ("inspect", "run", "--json"), ("checkpoint", "list", "run"),
+                          ("checkpoint", "verify", "run"), ("checkpoint", "diff", "run", "run"), ("cache",), ("doctor",),
+                          ("help", "config"), ("--help",), ("--version",), ("verify", "mlp.yaml", "--plans", "1"),
+                          ("run", "m.kiln", "--profile", "--peak-gflops=1", "--peak-gbs=1")):
+            with open("/dev/full", "w") as full:
+                process = subprocess.run([harness.KILN, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+                                         cwd=self.folder, env=self.environment)
+            self.assertEqual(process.returncode, IO, f"{arguments} {process.stderr}")
+            self.assertIn("standard output: cannot write", process.stderr)
+
+    def limit_files(self, size):
+        """For a process to start: files cannot grow past a size, as on a full disk."""
+        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    def test_files_that_cannot_be_written_are_an_error(self):
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln", "devices.count=2")
+        for path in ("/dev/full", "nowhere/trace"):
+            _, err = self.kiln("run", "m.kiln", "--trace", path, code=IO)
+            self.assertIn(f"trace {path}: cannot ", err)
+        # The steps that fitted can be read.
+        self.kiln("run", "m.kiln", "--trace", "whole.json")
+        half = (self.folder / "whole.json").stat().st_size // 2
+        _, err = self.kiln("run", "m.kiln", "--no-run-folder", "--trace", "trace.json", code=IO,
+                           preexec_fn=self.limit_files(half))
+        self.assertIn("trace trace.json: cannot write", err)
+        steps = {event["name"] for event in harness.read_events(self.folder / "trace.json") if event["cat"] == "step"}
+        self.assertIn("train, step 1", steps)
+        self.assertNotIn("train, step 6", steps)
+        _, err = self.kiln("compile", "mlp.yaml", "-o", "n.kiln", "--dump-phases-to", "dump", code=IO,
+                           preexec_fn=self.limit_files(1000))
+        self.assertRegex(err, r"dump/\d\d-[a-z-]+\.mlir: cannot write: File too large")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "only root can mount a small disk")
     def test_full_disk(self):

@@ -76,8 +76,8 @@ void CommandFiles::addOutput(const std::string &name, const std::string &path) {
 void CommandFiles::addOutputs(const RunOptions &run, uint32_t ranks) {
   addInputFolder("--resume", run.resume);
   addOutput("--losses", run.losses);
-  for (uint32_t rank = 0; rank < ranks && !run.trace.empty(); ++rank)
-    addOutput("--trace", Trace::pathOf(run.trace, rank));
+  for (uint32_t rank = 0; rank < ranks && !run.trace.path.empty(); ++rank)
+    addOutput("--trace", Trace::pathOf(run.trace.path, rank));
   for (const char *name : RunFolder::fileNames)
     if (!run.runFolder.empty())
       addOutput("file of the run", run.runFolder + "/" + name);

@@ -115,7 +115,7 @@ std::optional<Session> loadSession(const std::string &artifact,
     files.addOutputs(options, world ? world->size() : 1);
     return files.check();
   };
-  sessionOptions.tracePath = options.trace;
+  sessionOptions.trace = options.trace;
   sessionOptions.world = world;
   Expected<Session> session = Session::load(artifact, sessionOptions);
   if (!session.ok()) {
