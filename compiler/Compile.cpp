@@ -55,14 +55,6 @@ CompileContext::CompileContext() : mlir(MLIRContext::Threading::ENABLED) {
   mlir.loadAllAvailableDialects();
 }
 
-// Writes the model as it is before the first pass.
-static void dumpModel(ModuleOp module, const std::string &folder) {
-  std::error_code error;
-  llvm::raw_fd_ostream stream(folder + "/01-model.mlir", error);
-  if (!error)
-    module.print(stream);
-}
-
 /// Changes to the plan that reduce the memory of a device.
 static std::string suggestLess(const Config &config, const Plan &plan) {
   std::vector<int64_t> shares = plan.shares(config);
@@ -140,19 +132,20 @@ static Status compileVerified(ModuleOp module, const Config &config,
                   "error: this compiler has no backend '" + device + "'");
   options.enter("passes");
   Plan plan = resolvePlan(config);
+  Status dumped;
   PassManager passes(module.getContext());
   passes.enableVerifier(false); // Contracts verify.
   buildPlanPipeline(passes, config, plan, *backends,
                     {options.changeStep, options.hasRedZones});
-  if (!options.dumpFolder.empty()) {
-    dumpModel(module, options.dumpFolder);
-    dumpAfterPasses(passes, options.dumpFolder);
-  }
+  if (!options.dumpFolder.empty())
+    dumpAfterPasses(passes, module, options.dumpFolder, dumped);
   // A user's model may need what no pass supports; our own models may not.
   if (failed(passes.run(module)))
     return text.fail(config.model.kind == ModelKind::File ? Code::inputRejected
                                                           : Code::internal,
                      "error: a pass failed");
+  if (!dumped.ok())
+    return dumped;
   for (ModuleOp image : getImages(module))
     if (Status fits = checkMemory(image, config, plan); !fits.ok())
       return fits;

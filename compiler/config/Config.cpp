@@ -33,4 +33,15 @@ std::string Config::print() const {
   return text;
 }
 
+std::map<std::string, std::string> Config::files() const {
+  std::map<std::string, std::string> files;
+  Config copy = *this; // Slots are declared on mutable configs.
+  for (const Key &key : schema())
+    if (key.type == KeyType::Path)
+      if (const std::string &path = *std::get<std::string *>(key.slot(copy));
+          !path.empty())
+        files.emplace(key.path, path);
+  return files;
+}
+
 } // namespace kiln

@@ -7,6 +7,7 @@
 #include "compiler/plan/Plan.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -166,6 +167,9 @@ struct Config {
   /// Canonical YAML: every key that applies, in the schema's order. Equal
   /// configs print equal text, and the text loads as the same config.
   std::string print() const;
+
+  /// Paths of the files that it names, by key.
+  std::map<std::string, std::string> files() const;
 };
 
 /// Reads a config file and applies overrides (`key.path=value`) to it. Paths in

@@ -21,7 +21,7 @@ std::unique_ptr<artifact::DataT> describeData(const Config &config) {
 }
 
 std::unique_ptr<artifact::EvaluationT> describeHeldOut(const Config &config) {
-  if (!config.evaluation.isGiven)
+  if (config.evaluation.presence != Presence::Given)
     return nullptr;
   auto heldOut = std::make_unique<artifact::EvaluationT>();
   heldOut->every = static_cast<uint64_t>(config.evaluation.every);

@@ -8,13 +8,30 @@ using namespace mlir;
 
 namespace kiln {
 
+/// A stream that fails ends the process unless its error is taken.
+static Status writeModule(ModuleOp module, const std::string &path,
+                          OpPrintingFlags flags) {
+  std::error_code error;
+  llvm::raw_fd_ostream stream(path, error);
+  if (!error) {
+    module.print(stream, flags);
+    stream.close();
+    error = stream.error();
+    stream.clear_error();
+  }
+  return error ? Status(Code::io,
+                        "error: " + path + ": cannot write: " + error.message())
+               : Status();
+}
+
 namespace {
 
 /// Passes that are not Kiln's own clean up behind one that is: its file shows
 /// what both have left.
 class DumpAfterPasses : public PassInstrumentation {
 public:
-  explicit DumpAfterPasses(std::string folder) : folder(std::move(folder)) {}
+  DumpAfterPasses(std::string folder, Status &status)
+      : folder(std::move(folder)), status(status) {}
 
   void runAfterPass(Pass *pass, Operation *op) override {
     auto module = dyn_cast<ModuleOp>(op);
@@ -26,12 +43,8 @@ public:
       return;
     if (argument.consume_front("kiln-"))
       file = makeName(argument);
-    if (file.empty())
-      return;
-    std::error_code error;
-    llvm::raw_fd_ostream stream(file, error);
-    if (!error)
-      module.print(stream, OpPrintingFlags().useLocalScope());
+    if (!file.empty() && status.ok())
+      status = writeModule(module, file, OpPrintingFlags().useLocalScope());
   }
 
 private:
@@ -51,13 +64,16 @@ private:
   }
 
   std::string folder, file;
+  Status &status;
   unsigned count = 1; // The model is the first.
 };
 
 } // namespace
 
-void dumpAfterPasses(PassManager &manager, const std::string &folder) {
-  manager.addInstrumentation(std::make_unique<DumpAfterPasses>(folder));
+void dumpAfterPasses(PassManager &manager, ModuleOp module,
+                     const std::string &folder, Status &status) {
+  status = writeModule(module, folder + "/01-model.mlir", OpPrintingFlags());
+  manager.addInstrumentation(std::make_unique<DumpAfterPasses>(folder, status));
 }
 
 } // namespace kiln

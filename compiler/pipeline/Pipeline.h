@@ -4,6 +4,7 @@
 
 #include "compiler/config/Config.h"
 #include "compiler/pipeline/Passes.h"
+#include "runtime/Status.h"
 
 #include "mlir/Pass/PassManager.h"
 
@@ -44,10 +45,12 @@ void buildCodePipeline(mlir::OpPassManager &manager, const Backends &backends,
 /// The images of a module that has gone through the plan pipeline.
 llvm::SmallVector<mlir::ModuleOp> getImages(mlir::ModuleOp module);
 
-/// Writes the module to `folder` after each pass of Kiln's own and what cleans
-/// up behind it, as `NN-pass.mlir` in the order of the passes; of several
-/// images the first.
-void dumpAfterPasses(mlir::PassManager &manager, const std::string &folder);
+/// Writes the module to `folder` as `01-model.mlir`, and again after each pass
+/// of Kiln's own and what cleans up behind it, as `NN-pass.mlir` in the order
+/// of the passes; of several images the first. The first failure is put into
+/// `status`, which must outlive the manager.
+void dumpAfterPasses(mlir::PassManager &manager, mlir::ModuleOp module,
+                     const std::string &folder, Status &status);
 
 /// Dialects that a module may contain after any pass.
 void registerDialects(mlir::DialectRegistry &registry);

@@ -61,6 +61,25 @@ const artifact::Target *Artifact::findTarget(std::string_view backend) const {
   return nullptr;
 }
 
+std::map<std::string, std::string> Artifact::inputFiles() const {
+  std::map<std::string, std::string> files;
+  auto add = [&](const char *key, const flatbuffers::String *path) {
+    if (path && path->size() != 0)
+      files[key] = path->str();
+  };
+  if (const artifact::Data *data = index_->data()) {
+    add("data.path", data->path());
+    add("data.labels", data->labels_path());
+  }
+  if (const artifact::Evaluation *evaluation = index_->evaluation()) {
+    add("evaluation.path", evaluation->path());
+    add("evaluation.labels", evaluation->labels_path());
+  }
+  if (const artifact::Training *training = index_->training())
+    add("training.init", training->init());
+  return files;
+}
+
 const artifact::Program *Artifact::findProgram(std::string_view name) const {
   for (const artifact::Program *program : *index_->images()->Get(0)->programs())
     if (program->name()->string_view() == name)

@@ -6,6 +6,7 @@
 #include "runtime/artifact/Container.h"
 
 #include <algorithm>
+#include <map>
 #include <string>
 
 namespace kiln {
@@ -42,6 +43,9 @@ public:
   const artifact::Image &imageOf(uint32_t device) const {
     return image(index_->devices()->Get(device)->image());
   }
+
+  /// Paths of the files that a run reads, by their keys in the config.
+  std::map<std::string, std::string> inputFiles() const;
 
   /// The kind of device that it was compiled for.
   std::string_view deviceKind() const {

@@ -34,8 +34,10 @@ Status Communicator::startThread() {
 }
 
 void Communicator::start(uint32_t number, uint64_t repetition) {
-  ++tickets_[jobs_[number].exchange.ticket].started;
+  Ticket &ticket = tickets_[jobs_[number].exchange.ticket];
+  ++ticket.started;
   orders_[ordered_++ % orders_.size()] = {number, repetition};
+  ticket.order = current_ = ordered_;
   orderGate_.open();
 }
 
@@ -43,6 +45,7 @@ void Communicator::wait(uint32_t ticket) {
   Ticket &wanted = tickets_[ticket];
   for (uint64_t done; (done = wanted.done.value()) < wanted.started;)
     wanted.done.pass(done, /*looks=*/0);
+  current_ = wanted.order;
 }
 
 void Communicator::serve() {
@@ -52,12 +55,12 @@ void Communicator::serve() {
     if (isStopping_)
       return;
     Order order = orders_[next % orders_.size()];
-    run(order);
+    run(order, next + 1);
     tickets_[jobs_[order.job].exchange.ticket].done.open();
   }
 }
 
-void Communicator::run(const Order &order) {
+void Communicator::run(const Order &order, uint64_t number) {
   const Job &job = jobs_[order.job];
   Track::Clock::time_point begin, arrived;
   uint64_t before = endpoint_.receivedBytes;
@@ -70,7 +73,7 @@ void Communicator::run(const Order &order) {
   const char *name = job.exchange.name.c_str();
   track_->add({name, "rendezvous", begin, arrived, 0});
   track_->add({name, "transfer", arrived, Track::Clock::now(),
-               endpoint_.receivedBytes - before});
+               endpoint_.receivedBytes - before, number});
 }
 
 } // namespace kiln

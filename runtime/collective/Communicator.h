@@ -31,6 +31,9 @@ public:
   void start(uint32_t number, uint64_t repetition);
   /// Returns when the collective last started with the ticket is done.
   void wait(uint32_t ticket);
+  /// The collective of the last `start` or `wait`: all that were started,
+  /// counted from 1.
+  uint64_t current() const { return current_; }
 
   /// Bytes taken from other devices. No collective may be running.
   uint64_t receivedBytes() const { return endpoint_.receivedBytes; }
@@ -47,18 +50,20 @@ private:
   };
   struct Ticket {
     uint64_t started = 0; // How often; of the thread that starts.
+    uint64_t order = 0;   // Of its last start, from 1.
     Gate done;
   };
 
   void serve();
-  void run(const Order &order);
+  /// `number` counts all orders, from 1.
+  void run(const Order &order, uint64_t number);
 
   Endpoint endpoint_;
   Track *track_;
   std::vector<Job> jobs_;
   std::deque<Ticket> tickets_;
   std::vector<Order> orders_; // A ring: no ticket is in it twice.
-  uint64_t ordered_ = 0;
+  uint64_t ordered_ = 0, current_ = 0;
   bool isStopping_ = false;
   Gate orderGate_;
   std::optional<Thread> thread_;

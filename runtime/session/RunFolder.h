@@ -18,6 +18,9 @@ public:
   ~RunFolder();
 
   const std::string &path() const { return path_; }
+  /// The files that every run writes there.
+  static constexpr const char *fileNames[] = {"metrics.jsonl", "config.yaml"};
+
   std::string checkpoints() const { return path_ + "/checkpoints"; }
   std::string metrics() const { return path_ + "/metrics.jsonl"; }
 

@@ -111,8 +111,14 @@ Status Session::start(const SessionOptions &options) {
                                    " devices, which " +
                                    std::to_string(processes) +
                                    " processes cannot have in equal parts");
-  if (Status status = openTrace(options.tracePath); !status.ok())
-    return status;
+  if (options.admit)
+    if (Status status = options.admit(*artifact_); !status.ok())
+      return status;
+  if (!options.trace.path.empty()) {
+    TraceOptions trace = options.trace;
+    trace.path = Trace::pathOf(trace.path, rank());
+    trace_ = std::make_unique<Trace>(std::move(trace));
+  }
   unsigned workers = options.threads ? options.threads : planned;
   // Passive: a device's workers need the cores while the host is idle.
   Expected<std::unique_ptr<Team>> host =
@@ -125,16 +131,6 @@ Status Session::start(const SessionOptions &options) {
   return startDevices(options,
                       {*artifact_, *settings, rank() * count, count, workers,
                        options.isProfiled, trace_.get(), *host_});
-}
-
-Status Session::openTrace(const std::string &path) {
-  if (path.empty())
-    return Status();
-  std::string suffix = rank() ? "." + std::to_string(rank()) : "";
-  Expected<std::unique_ptr<Trace>> trace = Trace::create(path + suffix);
-  if (trace.ok())
-    trace_ = std::move(*trace);
-  return trace.status();
 }
 
 Status Session::startDevices(const SessionOptions &options,
@@ -325,6 +321,7 @@ std::vector<FedDevice> Session::findShares(std::string_view program,
 }
 
 Status Session::runProgram(size_t number) {
+  Track::Clock::time_point start = Track::Clock::now();
   for (size_t i = devices_.size(); i-- > 0;)
     devices_[i]->begin(number); // The first goes last: it may run here.
   Status first;
@@ -332,7 +329,12 @@ Status Session::runProgram(size_t number) {
     if (Status status = device->finish(); first.ok() && !status.ok())
       first = std::move(status);
   if (trace_)
-    trace_->flush();
+    trace_->flush(artifact_->image()
+                      .programs()
+                      ->Get(static_cast<uint32_t>(number))
+                      ->name()
+                      ->string_view(),
+                  start, Track::Clock::now());
   return first;
 }
 
@@ -341,6 +343,8 @@ Status Session::run(std::string_view program) {
   if (!number)
     return unknown("program", program);
   if (Status status = requireMemory(); !status.ok())
+    return status;
+  if (Status status = openTrace(); !status.ok())
     return status;
   return runProgram(*number);
 }

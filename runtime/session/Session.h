@@ -22,8 +22,11 @@ struct SessionOptions {
   unsigned threads = 0;
   /// Measure every command, see Session::profile.
   bool isProfiled = false;
-  /// File of a trace of all commands; empty for none.
-  std::string tracePath;
+  /// May refuse a verified artifact before any of its code is loaded or any
+  /// file is written.
+  std::function<Status(const Artifact &)> admit;
+  /// Of all commands; rank N appends ".N" to the path.
+  TraceOptions trace;
   /// The processes that run the artifact together; null if this one is alone.
   World *world = nullptr;
   /// Kinds of device to choose the artifact's from.
@@ -156,7 +159,6 @@ private:
   Session(Artifact artifact, World *world);
 
   Status start(const SessionOptions &options);
-  Status openTrace(const std::string &path);
   Status startDevices(const SessionOptions &options, PlatformOptions platform);
   Status requireMemory() const;
   std::optional<size_t> findProgram(std::string_view name) const;
@@ -170,6 +172,13 @@ private:
                             size_t device) const;
   /// The first failure of a device.
   Status runProgram(size_t number);
+  /// Opens the file of the trace, if there is one and it is not open yet.
+  Status openTrace() { return trace_ ? trace_->open() : Status(); }
+  void beginStep(uint64_t step) {
+    if (trace_)
+      trace_->beginStep(step);
+  }
+  Status finishTrace() { return trace_ ? trace_->finish() : Status(); }
 
   // Platform and devices keep the addresses of these objects.
   std::unique_ptr<Artifact> artifact_;

@@ -97,13 +97,16 @@ Status TrainingLoop::prepare() {
        {&TrainingLoop::findOutputs, &TrainingLoop::openData,
         &TrainingLoop::countSteps, &TrainingLoop::openEvaluation,
         &TrainingLoop::compareRuns, &TrainingLoop::beginRun,
-        &TrainingLoop::openLosses})
+        &TrainingLoop::openOutputs})
     if (Status status = session_.agree((this->*part)()); !status.ok())
       return status;
   return Status();
 }
 
-Status TrainingLoop::openLosses() {
+/// After the run folder is settled, since they may lie there.
+Status TrainingLoop::openOutputs() {
+  if (Status status = session_.openTrace(); !status.ok())
+    return status;
   if (options_.lossesPath.empty())
     return Status();
   lossesFile_ = ::open(options_.lossesPath.c_str(),
@@ -210,24 +213,17 @@ Status TrainingLoop::compareRuns() {
 /// On several machines the same path may be another file, and so it may be when
 /// a run goes on.
 Status TrainingLoop::compareFiles() {
-  const artifact::Data *data = session_.index().data();
-  const artifact::Evaluation *evaluation = session_.index().evaluation();
-  const std::pair<const char *, const flatbuffers::String *> paths[] = {
-      {"data.path", data ? data->path() : nullptr},
-      {"data.labels", data ? data->labels_path() : nullptr},
-      {nullptr, evaluation ? evaluation->path() : nullptr},
-      {nullptr, evaluation ? evaluation->labels_path() : nullptr},
-      {nullptr, settings_->init()}};
-  for (auto [key, path] : paths) {
+  for (const auto &[key, path] : session_.artifact().inputFiles()) {
     // Only samples to train on matter to a run that goes on.
-    if (!path || path->size() == 0 || !(key || session_.world()))
+    bool isTrainedOn = key.starts_with("data.");
+    if (!isTrainedOn && !session_.world())
       continue;
-    std::string fingerprint = fingerprintFile(path->str());
-    if (Status status = requireSame(session_.world(), "file " + path->str(),
+    std::string fingerprint = fingerprintFile(path);
+    if (Status status = requireSame(session_.world(), "file " + path,
                                     fingerprint, Code::inputRejected);
         !status.ok())
       return status;
-    if (key)
+    if (isTrainedOn)
       contents_[key] = fingerprint;
   }
   return Status();
@@ -322,6 +318,7 @@ Status TrainingLoop::feedStep() {
 }
 
 Status TrainingLoop::runStep() {
+  session_.beginStep(report_.steps + 1);
   if (Status status = session_.runProgram(number_); !status.ok())
     return status;
   Clock::time_point end = Clock::now();
@@ -434,11 +431,14 @@ Status TrainingLoop::finish() {
       record_.tellSaved();
   }
   bool isSaved = record_.isSaved(report_.steps);
+  Status traced = session_.agree(session_.finishTrace());
   if (report_.steps < lastStep_) {
     std::string message = "stopped by " +
                           describeSignal(static_cast<int>(signal_)) +
                           " after step " + std::to_string(report_.steps) +
                           " of " + std::to_string(lastStep_);
+    if (!traced.ok() && session_.rank() == 0)
+      options_.warn(traced.message());
     if (!isSaved)
       return Status::interrupted(static_cast<int>(signal_), message);
     bool isFound = record_.savesCheckpoints() && options_.resume == "auto";
@@ -453,7 +453,7 @@ Status TrainingLoop::finish() {
   if (!areLossesWritten_)
     return Status(Code::io, "file of losses " + options_.lossesPath +
                                 ": cannot write; losses are missing there");
-  return Status();
+  return traced;
 }
 
 void TrainingLoop::logStep(Clock::time_point now) {

@@ -39,7 +39,7 @@ private:
   Status compareRuns();
   Status compareFiles();
   Status beginRun();
-  Status openLosses();
+  Status openOutputs();
   Status startFeeder();
   Status feedStep();
   Status runStep();

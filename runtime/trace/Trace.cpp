@@ -1,80 +1,193 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/trace/Trace.h"
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
 
 namespace kiln {
+
+namespace fs = std::filesystem;
+
+/// Above the number of any device.
+static constexpr uint64_t mostDevices = uint64_t{1} << 16;
 
 static double microseconds(Track::Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
 
-Expected<std::unique_ptr<Trace>> Trace::create(const std::string &path) {
-  std::FILE *file = std::fopen(path.c_str(), "we");
-  if (!file)
-    return Status(Code::io,
-                  "trace " + path + ": cannot open: " + std::strerror(errno));
-  std::fputs("{\"traceEvents\": [\n", file);
-  return std::unique_ptr<Trace>(new Trace(file));
+static double microseconds(Track::Clock::time_point time) {
+  return microseconds(time.time_since_epoch());
 }
 
-Trace::~Trace() {
-  flush();
-  std::fputs("\n]}\n", file_);
-  std::fclose(file_);
+/// Formats one more element of the array; a name follows by itself, because it
+/// may be of any length.
+[[gnu::format(printf, 2, 3)]]
+static void print(std::string &text, const char *format, ...) {
+  char piece[256];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(piece, sizeof(piece), format, arguments);
+  va_end(arguments);
+  text += piece;
 }
 
-void Trace::separate() {
-  if (!isFirst_)
-    std::fputs(",\n", file_);
-  isFirst_ = false;
+static void separate(std::string &text) {
+  if (!text.empty())
+    text += ",\n";
 }
 
-void Trace::writeName(const char *name) {
-  std::fputc('"', file_);
-  for (; *name; ++name) {
-    if (static_cast<unsigned char>(*name) < 0x20)
-      continue;
-    if (*name == '"' || *name == '\\')
-      std::fputc('\\', file_);
-    std::fputc(*name, file_);
-  }
-  std::fputc('"', file_);
+std::string Trace::pathOfSegment(const std::string &path, uint64_t segment) {
+  if (segment == 1)
+    return path;
+  fs::path first = path;
+  return (first.parent_path() / first.stem()).string() + "-" +
+         std::to_string(segment) + first.extension().string();
 }
 
-Track &Trace::addTrack(uint32_t device, const char *name, size_t capacity) {
-  tracks_.push_back(std::make_unique<Track>(device, name, capacity));
-  for (const char *kind : {"process_name", "thread_name"}) {
-    separate();
-    std::fprintf(file_,
-                 "{\"ph\": \"M\", \"name\": \"%s\", \"pid\": %u, \"tid\": "
-                 "\"%s\", \"args\": {\"name\": ",
-                 kind, device, name);
-    bool isProcess = std::strcmp(kind, "process_name") == 0;
-    writeName(isProcess ? ("device " + std::to_string(device)).c_str() : name);
-    std::fputs("}}", file_);
-  }
+Status Trace::open() {
+  if (file_)
+    return Status();
+  std::string second = pathOfSegment(options_.path, 2);
+  std::error_code error;
+  if (fs::exists(second, error))
+    return Status(Code::usage, "trace " + options_.path + ": found " + second +
+                                   " of an earlier trace; remove it, or give "
+                                   "another --trace");
+  return openSegment();
+}
+
+Status Trace::openSegment() {
+  Expected<std::unique_ptr<TraceFile>> file =
+      TraceFile::open(pathOfSegment(options_.path, segment_),
+                      segment_ == 1 ? TraceFile::Existing::emptied
+                                    : TraceFile::Existing::refused);
+  if (!file.ok())
+    return file.status();
+  file_ = std::move(*file);
+  hasMetadata_ = false;
+  return Status();
+}
+
+Status Trace::nextSegment() {
+  Status status = file_->finish();
+  ++segment_;
+  return status.ok() ? openSegment() : status;
+}
+
+Track &Trace::addTrack(uint32_t device, Track::Queue queue, size_t capacity) {
+  tracks_.push_back(
+      std::make_unique<Track>(device, queue, capacity, isRecording_));
   return *tracks_.back();
 }
 
-void Trace::flush() {
+void Trace::beginStep(uint64_t step) {
+  step_ = step;
+  isRecording_ = status_.ok() && options_.steps.contains(step);
+}
+
+/// The name in quotes. Names come from models: any byte may be in them.
+const std::string &Trace::quote(const char *name) {
+  std::string &text = quoted_[name];
+  if (text.empty())
+    text = nlohmann::json(name).dump(-1, ' ', false,
+                                     nlohmann::json::error_handler_t::replace);
+  return text;
+}
+
+void Trace::addName(uint32_t device, uint32_t track, const char *kind,
+                    const std::string &name) {
+  separate(text_);
+  print(
+      text_,
+      R"({"ph": "M", "name": "%s", "pid": %u, "tid": %u, "args": {"name": "%s"}})",
+      kind, device, track, name.c_str());
+}
+
+void Trace::addMetadata() {
+  hasMetadata_ = true;
+  std::set<uint32_t> devices;
   for (const std::unique_ptr<Track> &track : tracks_) {
-    for (const Track::Event &event : track->events_) {
-      separate();
-      std::fputs("{\"ph\": \"X\", \"name\": ", file_);
-      writeName(event.name);
-      std::fprintf(file_,
-                   ", \"cat\": \"%s\", \"pid\": %u, \"tid\": \"%s\", "
-                   "\"ts\": %.3f, \"dur\": %.3f, \"args\": {\"bytes\": %llu}}",
-                   event.category, track->device_, track->name_,
-                   microseconds(event.begin.time_since_epoch()),
-                   microseconds(event.end - event.begin),
-                   static_cast<unsigned long long>(event.bytes));
+    uint32_t device = track->device_;
+    if (devices.insert(device).second) {
+      addName(device, 0, "process_name", "device " + std::to_string(device));
+      separate(text_);
+      print(
+          text_,
+          R"({"ph": "M", "name": "process_sort_index", "pid": %u, "tid": 0, "args": {"sort_index": %u}})",
+          device, device);
+      addName(device, 0, "thread_name", "steps");
     }
+    addName(device, static_cast<uint32_t>(track->queue_), "thread_name",
+            track->queue_ == Track::Queue::compute ? "compute"
+                                                   : "communication");
+  }
+}
+
+void Trace::add(const Track &track, const Track::Event &event) {
+  auto number = static_cast<uint32_t>(track.queue_);
+  double begin = microseconds(event.begin), end = microseconds(event.end);
+  separate(text_);
+  text_ += R"({"ph": "X", "name": )" + quote(event.name);
+  print(
+      text_,
+      R"(, "cat": "%s", "pid": %u, "tid": %u, "ts": %.3f, "dur": %.3f, "args": {"bytes": %llu}})",
+      event.category, track.device_, number, begin, end - begin,
+      static_cast<unsigned long long>(event.bytes));
+  std::string_view category = event.category;
+  bool isStart = category == "start", isWait = category == "wait";
+  if (event.collective == 0 || category == "rendezvous")
+    return;
+  // An arrow is tied to the event around its time: it leaves the start when
+  // that begins, and reaches the wait just before that ends.
+  double time = isWait ? std::max(begin, end - 0.001) : begin;
+  separate(text_);
+  print(
+      text_,
+      R"({"ph": "%s", "name": "collective", "cat": "flow", "id": %llu, "pid": %u, "tid": %u, "ts": %.3f%s})",
+      isStart  ? "s"
+      : isWait ? "f"
+               : "t",
+      static_cast<unsigned long long>(event.collective * mostDevices +
+                                      track.device_),
+      track.device_, number, time, isWait ? R"(, "bp": "e")" : "");
+}
+
+void Trace::flush(std::string_view program, Track::Clock::time_point begin,
+                  Track::Clock::time_point end) {
+  if (!isRecording_)
+    return;
+  if (file_->bytes() > options_.segmentBytes)
+    status_ = nextSegment();
+  text_.clear();
+  if (!hasMetadata_)
+    addMetadata();
+  std::string name(program);
+  if (step_ != 0)
+    name += ", step " + std::to_string(step_);
+  name = nlohmann::json(name).dump(-1, ' ', false,
+                                   nlohmann::json::error_handler_t::replace);
+  std::set<uint32_t> devices;
+  for (const std::unique_ptr<Track> &track : tracks_) {
+    if (devices.insert(track->device_).second) {
+      separate(text_);
+      text_ += R"({"ph": "X", "name": )" + name;
+      print(text_,
+            R"(, "cat": "step", "pid": %u, "tid": 0, "ts": %.3f, "dur": %.3f})",
+            track->device_, microseconds(begin), microseconds(end - begin));
+    }
+    for (const Track::Event &event : track->events_)
+      add(*track, event);
     track->events_.clear();
   }
-  std::fflush(file_);
+  if (status_.ok())
+    status_ = file_->append(text_);
+  isRecording_ = status_.ok();
 }
+
+Status Trace::finish() { return status_.ok() ? file_->finish() : status_; }
 
 } // namespace kiln

@@ -6,8 +6,10 @@ import hashlib
 import json
 import os
 import re
+import resource
 import shutil
 import struct
+import subprocess
 import unittest
 
 import harness
@@ -205,6 +207,101 @@ class BadOutput(KilnTest):
         self.kiln("compile", "mlp.yaml", "-o", "m.kiln")
         self.kiln("compile", "mlp.yaml", "-o", "nowhere/m.kiln", code=IO)
         self.kiln("run", "m.kiln", "--losses", "nowhere/losses", code=IO)
+
+    def contents(self):
+        return {name: (self.folder / name).read_bytes() for name in self.files()}
+
+    def test_no_output_is_an_input(self):
+        self.kiln("train", "mlp.yaml", "checkpoint.every=3", "--run-folder", "run")
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln", "--dump-phases-to", "dump")
+        checkpoint = "run/checkpoints/step-000006"
+        (self.folder / "link").symlink_to("images.idx")
+        os.link(self.folder / "labels.idx", self.folder / "hard")
+        (self.folder / "folder").symlink_to(".")
+        (self.folder / "dangling").symlink_to("folder/new")
+        self.write("held.txt", "abc" * 100)
+        self.config("file.yaml", {**harness.PERCEPTRON, "model": {"kind": "file", "path": "dump/01-model.mlir"}})
+        train, run = ("train", "mlp.yaml"), ("run", "m.kiln")
+        init = f"training.init={checkpoint}/model.safetensors"
+        before = self.contents()
+        for wanted, arguments in (
+                ("data.path", (*train, "--losses", "images.idx")), ("data.path", (*train, "--losses", "link")),
+                ("data.labels", (*train, "--trace", "./folder/hard")), ("config", (*train, "--losses", "mlp.yaml")),
+                ("evaluation.path", ("train", "tiny.yaml", "evaluation.path=held.txt", "--losses", "held.txt")),
+                ("data.path", (*run, "--losses", "images.idx")), ("data.labels", (*run, "--trace", "hard")),
+                ("artifact", (*run, "--losses", "m.kiln")), ("artifact", (*run, "--trace", "folder/m.kiln")),
+                ("file of the run", (*train, "--losses", "run/metrics.jsonl", "--run-folder", "run")),
+                ("file of the run", (*train, "--trace", "r/config.yaml", "--run-folder", "r")),
+                ("config", ("train", "run/config.yaml", "--run-folder", "run")),
+                ("--trace", (*train, "--losses", "new", "--trace", "dangling")),
+                ("--trace", (*train, "-n", "2", "devices.count=2", "--losses", "t.1", "--trace", "t")),
+                ("training.init", (*train, init, "--losses", f"{checkpoint}/model.safetensors")),
+                ("--resume", (*train, f"--resume={checkpoint}", "--trace", f"{checkpoint}/kiln.json")),
+                ("config", ("compile", "mlp.yaml", "-o", "mlp.yaml")), ("data.path", ("compile", "mlp.yaml", "-o", "link")),
+                ("model.path", ("compile", "file.yaml", "-o", "dump/01-model.mlir")),
+                ("model.path", ("compile", "file.yaml", "-o", "n.kiln", "--dump-phases-to", "dump")),
+                ("in the folder of a checkpoint", ("compile", "mlp.yaml", "-o", f"{checkpoint}/model.safetensors")),
+                ("in the folder of a checkpoint", (*train, "--losses", f"run/../{checkpoint}/new")),
+                ("checkpoint", ("checkpoint", "export", "run", "-o", f"{checkpoint}/model.safetensors")),
+                ("checkpoint", ("checkpoint", "export", checkpoint, "-o", "run/checkpoints/LATEST/kiln.json")),
+                ("in the folder of a checkpoint",
+                 ("checkpoint", "export", "run", "-o", "run/checkpoints/step-000003/new"))):
+            _, err = self.kiln(*arguments, code=USAGE)
+            self.assertIn(wanted, err)
+            self.assertRegex(err, "which would be (lost|damaged); give ")
+            self.assertEqual(self.contents(), before, arguments)
+        self.kiln("checkpoint", "verify", "run")
+
+    def test_standard_output_is_no_input(self):
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln")
+        before = self.contents()
+        for name, arguments in (("m.kiln", ("inspect", "m.kiln")), ("images.idx", ("run", "m.kiln")),
+                                ("mlp.yaml", ("verify", "mlp.yaml")), ("labels.idx", ("train", "mlp.yaml"))):
+            with open(self.folder / name, "ab") as file:
+                process = subprocess.run([harness.KILN, *arguments], stdout=file, stderr=subprocess.PIPE, text=True,
+                                         cwd=self.folder, env=self.environment)
+            self.assertEqual(process.returncode, USAGE, process.stderr)
+            self.assertIn("standard output: is the same file as ", process.stderr)
+            self.assertEqual(self.contents(), before)
+
+    def test_files_without_bytes_are_any_output(self):
+        self.kiln("train", "mlp.yaml", "--losses", "/dev/null", "--trace", "/dev/null")
+
+    def test_a_result_that_cannot_be_printed_is_an_error(self):
+        self.kiln("train", "mlp.yaml", "checkpoint.every=3", "--run-folder", "run")
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln")
+        for arguments in (("inspect", "m.kiln", "--json"), ("inspect", "m.kiln"), ("inspect", "--kernels", "m.kiln"),
+                          ("inspect", "run"), ("inspect", "run", "--json"), ("checkpoint", "list", "run"),
+                          ("checkpoint", "verify", "run"), ("checkpoint", "diff", "run", "run"), ("cache",), ("doctor",),
+                          ("help", "config"), ("--help",), ("--version",), ("verify", "mlp.yaml", "--plans", "1"),
+                          ("run", "m.kiln", "--profile", "--peak-gflops=1", "--peak-gbs=1")):
+            with open("/dev/full", "w") as full:
+                process = subprocess.run([harness.KILN, *arguments], stdout=full, stderr=subprocess.PIPE, text=True,
+                                         cwd=self.folder, env=self.environment)
+            self.assertEqual(process.returncode, IO, f"{arguments} {process.stderr}")
+            self.assertIn("standard output: cannot write", process.stderr)
+
+    def limit_files(self, size):
+        """For a process to start: files cannot grow past a size, as on a full disk."""
+        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+    def test_files_that_cannot_be_written_are_an_error(self):
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln", "devices.count=2")
+        for path in ("/dev/full", "nowhere/trace"):
+            _, err = self.kiln("run", "m.kiln", "--trace", path, code=IO)
+            self.assertIn(f"trace {path}: cannot ", err)
+        # The steps that fitted can be read.
+        self.kiln("run", "m.kiln", "--trace", "whole.json")
+        half = (self.folder / "whole.json").stat().st_size // 2
+        _, err = self.kiln("run", "m.kiln", "--no-run-folder", "--trace", "trace.json", code=IO,
+                           preexec_fn=self.limit_files(half))
+        self.assertIn("trace trace.json: cannot write", err)
+        steps = {event["name"] for event in harness.read_events(self.folder / "trace.json") if event["cat"] == "step"}
+        self.assertIn("train, step 1", steps)
+        self.assertNotIn("train, step 6", steps)
+        _, err = self.kiln("compile", "mlp.yaml", "-o", "n.kiln", "--dump-phases-to", "dump", code=IO,
+                           preexec_fn=self.limit_files(1000))
+        self.assertRegex(err, r"dump/\d\d-[a-z-]+\.mlir: cannot write: File too large")
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("unshare"), "only root can mount a small disk")
     def test_full_disk(self):

@@ -38,7 +38,7 @@ def idx(shape, elements):
 
 def read_events(path):
     """Events of a trace that have a duration."""
-    return [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    return [event for event in json.loads(path.read_text()) if event["ph"] == "X"]
 
 
 def status_bytes(pid, field):

@@ -2,6 +2,7 @@
 #include "compiler/config/Spelling.h"
 #include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/checkpoint/CompareTensors.h"
+#include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/Commands.h"
 
 #include <cstdio>
@@ -109,6 +110,11 @@ int exportTo(const std::string &path, const std::string &output) {
   Expected<Checkpoint> checkpoint = openCheckpoint(path);
   if (!checkpoint.ok())
     return fail(checkpoint.status());
+  CommandFiles files;
+  files.addInputFolder("checkpoint", checkpoint->folder());
+  files.addOutput("-o", output);
+  if (Status status = files.check(); !status.ok())
+    return fail(status);
   if (Status status = checkpoint->exportWeights(output); !status.ok())
     return fail(status);
   printf("Weights of step %llu are in %s\n",

@@ -32,7 +32,7 @@ struct RunOptions {
   std::string runFolder; // Empty: nothing is kept of the run.
   std::string resume = "auto";
   std::optional<uint64_t> steps;
-  std::string trace;      // File; empty: none.
+  TraceOptions trace;
   uint32_t processes = 0; // To start; 0: the one that is there.
   bool isProfiled = false;
   /// Peaks that the profile compares with; measured where not given.

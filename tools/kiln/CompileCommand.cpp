@@ -4,6 +4,8 @@
 #include "compiler/config/Config.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/CheckInputFiles.h"
+#include "tools/kiln/CommandFiles.h"
+#include "tools/kiln/Commands.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/Ranks.h"
 #include "tools/kiln/ScratchFolder.h"
@@ -27,8 +29,9 @@ public:
   explicit Compilation(const CompileArguments &options)
       : options(options), cache(Cache::defaultFolder(), printWarning) {}
 
-  /// Reads the config and looks into the cache. Returns an exit code.
-  int prepare();
+  /// Reads the config, checks that no output is one of the files it names, and
+  /// looks into the cache. Returns an exit code.
+  int prepare(CommandFiles files);
 
   /// Path of the cached artifact that `prepare` found; empty for a miss.
   const std::string &cached() const { return hit; }
@@ -53,12 +56,20 @@ private:
   std::string library, key, hit;
 };
 
-int Compilation::prepare() {
+int Compilation::prepare(CommandFiles files) {
   Diagnostics diagnostics;
   config = loadConfig(options.config, options.overrides, diagnostics);
   if (!config) {
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
+  }
+  files.addInput("config", options.config);
+  files.addInputs(config->files());
+  files.addOutput("-o", options.output);
+  files.addDumps(options.dumpFolder);
+  if (Status status = files.check(); !status.ok()) {
+    printError(status.message());
+    return status.exitCode();
   }
   library = findCompilerLibrary();
   if (library.empty()) {
@@ -116,6 +127,11 @@ void Compilation::saveReproducer() const {
   std::error_code error;
   std::string path = "crash/" + key + ".yaml";
   fs::create_directories("crash", error);
+  if (fs::equivalent(path, options.config, error)) {
+    fprintf(stderr, "kiln: internal compiler error, as before; %s shows it\n",
+            path.c_str());
+    return;
+  }
   std::ofstream file(path);
   file << "# Reproduces an internal error of the compiler: kiln compile "
        << path << " -o /dev/null" << (options.isReference ? " --reference" : "")
@@ -167,7 +183,7 @@ int reportIo(const std::string &path, int error) {
 
 int runCompileCommand(const CompileArguments &options) {
   Compilation compilation(options);
-  if (int code = compilation.prepare())
+  if (int code = compilation.prepare(CommandFiles()))
     return code;
   fs::path output = options.output;
   if (!compilation.cached().empty()) {
@@ -234,7 +250,9 @@ int runTrainCommand(const CompileArguments &options, const RunOptions &run) {
     return exitUsage;
   }
   Compilation compilation(options);
-  if (int code = compilation.prepare())
+  CommandFiles files;
+  files.addOutputs(run, std::max(run.processes, 1u));
+  if (int code = compilation.prepare(std::move(files)))
     return code;
   // The run itself checks them, soon enough if there is nothing to compile.
   if (compilation.cached().empty())

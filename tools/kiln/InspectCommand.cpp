@@ -4,6 +4,7 @@
 #include "compiler/config/Schema.h"
 #include "runtime/Mesh.h"
 #include "runtime/artifact/Artifact.h"
+#include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/Commands.h"
 #include "tools/kiln/ModelNames.h"
 #include "tools/kiln/PeakMemory.h"
@@ -366,6 +367,12 @@ int runInspectCommand(const std::string &path, bool isJson,
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
     return inspectCheckpoint(path, isJson);
+  CommandFiles files;
+  files.addInput("artifact", path);
+  if (Status status = files.check(); !status.ok()) {
+    printError(status.message());
+    return status.exitCode();
+  }
   Expected<Artifact> artifact = Artifact::load(path);
   if (!artifact.ok()) {
     printError(artifact.status().message());

@@ -99,7 +99,10 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   };
   add("losses", options.losses);
   add("resume", options.resume);
-  add("trace", options.trace);
+  add("trace", options.trace.path);
+  if (!options.trace.path.empty())
+    add("trace-steps", std::to_string(options.trace.steps.first) + ":" +
+                           std::to_string(options.trace.steps.last));
   if (options.steps)
     add("steps", std::to_string(*options.steps));
   if (options.peakGflops)

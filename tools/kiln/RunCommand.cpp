@@ -2,6 +2,7 @@
 #include "runtime/collective/Roster.h"
 #include "runtime/collective/Stall.h"
 #include "runtime/session/Session.h"
+#include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/ModelNames.h"
 #include "tools/kiln/Ranks.h"
 #include "tools/kiln/Roofline.h"
@@ -112,7 +113,14 @@ std::optional<Session> loadSession(const std::string &artifact,
                                    int &code) {
   SessionOptions sessionOptions;
   sessionOptions.isProfiled = options.isProfiled;
-  sessionOptions.tracePath = options.trace;
+  sessionOptions.admit = [&](const Artifact &loaded) {
+    CommandFiles files;
+    files.addInput("artifact", artifact);
+    files.addInputs(loaded.inputFiles());
+    files.addOutputs(options, world ? world->size() : 1);
+    return files.check();
+  };
+  sessionOptions.trace = options.trace;
   sessionOptions.world = world;
   Expected<Session> session = Session::load(artifact, sessionOptions);
   if (!session.ok()) {

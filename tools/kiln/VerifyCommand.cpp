@@ -4,6 +4,7 @@
 #include "compiler/plan/PlanSpace.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/CheckInputFiles.h"
+#include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/ScratchFolder.h"
 
@@ -361,7 +362,13 @@ int runVerifyCommand(const CompileArguments &options, const std::string &plans,
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
   }
-  if (Status status = checkInputFiles(*config, {}); !status.ok()) {
+  CommandFiles files;
+  files.addInput("config", options.config);
+  files.addInputs(config->files());
+  Status status = files.check();
+  if (status.ok())
+    status = checkInputFiles(*config, {});
+  if (!status.ok()) {
     printError(status.message());
     return status.exitCode();
   }

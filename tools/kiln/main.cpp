@@ -83,6 +83,13 @@ public:
     return dispatch();
   }
 
+  /// Whether standard output is the result: a log may be lost, since files have
+  /// what a run or a compilation has made.
+  bool printsResult() const {
+    return runOptions.isProfiled ||
+           !(train->parsed() || runVerb->parsed() || compileVerb->parsed());
+  }
+
 private:
   CLI::App *addVerb(const char *name, const char *summary) {
     CLI::App *verb = app.add_subcommand(name, summary);
@@ -115,8 +122,12 @@ private:
     verb->add_option("-n,--processes", runOptions.processes,
                      "run in this many processes of this machine, by mpirun")
         ->check(CLI::Range(1, 65536));
-    verb->add_option("--trace", runOptions.trace,
-                     "file for a trace of all devices, in Chrome's format");
+    CLI::Option *trace = verb->add_option(
+        "--trace", runOptions.trace.path,
+        "file for a trace of all devices, for Perfetto and Chrome");
+    verb->add_option("--trace-steps", traceSteps,
+                     "the steps to trace, FIRST:LAST; either may be missing")
+        ->needs(trace);
     verb->add_option("--losses", runOptions.losses,
                      "file that gets one line per step");
     verb->add_option("--steps", steps, "stop after this many steps")
@@ -232,11 +243,35 @@ private:
     return !strangers.empty();
   }
 
+  /// Steps counted from 1: `10:12`, `10:`, `:12`, or `10` alone.
+  static std::optional<StepRange> parseSteps(std::string_view text) {
+    StepRange range;
+    size_t colon = text.find(':');
+    bool isOne = colon == text.npos;
+    std::string_view parts[] = {text.substr(0, colon),
+                                isOne ? text : text.substr(colon + 1)};
+    for (auto [part, number] : {std::pair(parts[0], &range.first),
+                                std::pair(parts[1], &range.last)}) {
+      const char *end = part.data() + part.size();
+      auto [stop, error] = std::from_chars(part.data(), end, *number);
+      if (part.empty() ? isOne : error != std::errc() || stop != end)
+        return std::nullopt;
+    }
+    return range.first <= range.last ? std::optional(range) : std::nullopt;
+  }
+
   int dispatch() {
     if (steps)
       runOptions.steps = steps;
     if (isFresh)
       runOptions.resume = "none";
+    if (std::optional<StepRange> range = parseSteps(traceSteps))
+      runOptions.trace.steps = *range;
+    else {
+      printError("--trace-steps: found '" + traceSteps +
+                 "', wanted FIRST:LAST, such as 10:12");
+      return exitUsage;
+    }
     compile.usesCache = !ignoresCache;
     if (!keepsNothing)
       runOptions.runFolder =
@@ -278,7 +313,7 @@ private:
       *checkpoint, *doctor, *help;
   CompileArguments compile;
   RunOptions runOptions;
-  std::string word, runFolder, plans = "12";
+  std::string word, runFolder, plans = "12", traceSteps = ":";
   std::vector<std::string> paths;
   bool keepsNothing = false;
   uint64_t steps = 0;
@@ -303,7 +338,15 @@ int main(int argc, char **argv) {
   // A write past a file-size limit must be an I/O error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
-    return kiln::CommandLine().run(argc, argv);
+    kiln::CommandLine line;
+    int code = line.run(argc, argv);
+    // Some file systems report a full disk only when a file is closed.
+    bool isLost = std::ferror(stdout) != 0;
+    isLost |= std::fclose(stdout) != 0;
+    if (code != 0 || !isLost || !line.printsResult())
+      return code;
+    kiln::printError("standard output: cannot write; the result is incomplete");
+    return static_cast<int>(kiln::Code::io);
   } catch (const std::exception &error) {
     kiln::printError(error.what());
     return 1;

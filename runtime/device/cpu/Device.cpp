@@ -38,7 +38,7 @@ Device::~Device() {
 }
 
 /// Holds the events of the longest program.
-Track *Device::addTrack(const char *name) const {
+Track *Device::addTrack(Track::Queue queue) const {
   Trace *trace = platform_.options().trace;
   if (!trace)
     return nullptr;
@@ -50,7 +50,7 @@ Track *Device::addTrack(const char *name) const {
     longest = std::max(longest, commands);
   }
   // A collective has two events.
-  return &trace->addTrack(number(), name, 2 * longest);
+  return &trace->addTrack(number(), queue, 2 * longest);
 }
 
 Status Device::reserve() {
@@ -60,15 +60,16 @@ Status Device::reserve() {
   if (!arena.ok())
     return Status(arena.status().code(),
                   options.artifact.origin() + ": " + arena.status().message());
-  auto communicator = std::make_unique<Communicator>(number(), options.settings,
-                                                     addTrack("communication"));
+  auto communicator = std::make_unique<Communicator>(
+      number(), options.settings, addTrack(Track::Queue::communication));
   std::unique_ptr<RedZones> redZones;
   if (image().red_zones())
     redZones = std::make_unique<RedZones>(image(), arena->base());
-  Site site{options.artifact, platform_.library(), platform_.groups(),
-            *communicator,    arena->base(),       number(),
-            options.host,     options.isProfiled,  addTrack("compute"),
-            redZones.get()};
+  Site site{
+      options.artifact, platform_.library(), platform_.groups(),
+      *communicator,    arena->base(),       number(),
+      options.host,     options.isProfiled,  addTrack(Track::Queue::compute),
+      redZones.get()};
   std::vector<Executor> executors;
   for (const artifact::Program *program : *image().programs()) {
     Expected<Executor> executor = Executor::create(*program, site);

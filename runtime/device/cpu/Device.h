@@ -47,7 +47,7 @@ private:
          uint32_t number, std::unique_ptr<Team> team);
   void serve();
   Status writeCoordinates();
-  Track *addTrack(const char *name) const;
+  Track *addTrack(Track::Queue queue) const;
 
   const Platform &platform_;
   std::unique_ptr<Team> team_;

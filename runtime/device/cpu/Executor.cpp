@@ -214,9 +214,12 @@ void Executor::walkPhase(Team &team, Worker worker, const Phase &phase) {
         Track::Clock::time_point end = Track::Clock::now();
         profile->seconds += std::chrono::duration<double>(end - begin).count();
         ++profile->runs;
+        bool isCollective =
+            step.action == Action::start || step.action == Action::wait;
         if (track_)
           track_->add({profile->label.c_str(), profile->category, begin, end,
-                       profile->bytes});
+                       profile->bytes,
+                       isCollective ? communicator_->current() : 0});
         ++profile;
         begin = end;
       }

@@ -314,20 +314,35 @@ TEST(Session, CutsVariablesAndPutsThemTogether) {
     EXPECT_EQ(many.reservedBytes(device), 1u << 16);
 }
 
-TEST(Trace, HasATrackPerDeviceForBothKindsOfWork) {
+TEST(Trace, HasATrackForEachQueueAndArrowsBetweenThem) {
   TemporaryFile file;
   SessionOptions options;
-  options.tracePath = file.path();
-  {
-    Session session = openSession(repeatedIndex(1), kernels(), options);
-    ASSERT_TRUE(session.run("train").ok());
+  options.trace.path = file.path();
+  Session session = openSession(repeatedIndex(1), kernels(), options);
+  ASSERT_TRUE(session.run("train").ok());
+  std::map<std::string, int> categories;
+  std::map<uint64_t, std::string> arrows; // By collective.
+  std::set<std::pair<int, int>> tracks;
+  for (const nlohmann::json &event : nlohmann::json::parse(file.read())) {
+    std::string phase = event["ph"];
+    if (phase == "X") {
+      ++categories[event["cat"]];
+      tracks.insert({event["pid"].get<int>(), event["tid"].get<int>()});
+    }
+    if (event.contains("id"))
+      arrows[event["id"].get<uint64_t>()] += phase;
   }
-  std::string text = file.read();
-  for (const char *wanted :
-       {"\"device 2\"", "\"cat\": \"launch\"", "\"cat\": \"transfer\"",
-        "\"cat\": \"rendezvous\"", "\"cat\": \"wait\"", "\"add_place\"",
-        "\"tid\": \"communication\""})
-    EXPECT_NE(text.find(wanted), std::string::npos) << wanted;
+  // 3 devices, 4 repetitions of 2 launches, starts and waits.
+  for (const char *category :
+       {"launch", "start", "rendezvous", "transfer", "wait"})
+    EXPECT_EQ(categories[category], 24) << category;
+  EXPECT_EQ(categories["step"], 3);
+  EXPECT_EQ(tracks.size(), 9u); // Steps, compute and communication of each.
+  EXPECT_EQ(arrows.size(), 24u);
+  for (auto &[id, phases] : arrows) {
+    std::sort(phases.begin(), phases.end());
+    EXPECT_EQ(phases, "fst") << id;
+  }
 }
 
 } // namespace kiln::test

@@ -205,6 +205,10 @@ TEST_F(CommandTest, CrashIsCode70WithAReproducer) {
   for (const auto &file : fs::directory_iterator(folder / "crash"))
     reproducer = file.path().string();
   EXPECT_THAT(readFile(reproducer), HasSubstr("seed: 5"));
+  // Run again, it is not written over.
+  writeFile(reproducer, readFile(reproducer) + "# by hand\n");
+  EXPECT_EQ(kiln("compile " + reproducer + " -o m.kiln").code, 70);
+  EXPECT_THAT(readFile(reproducer), HasSubstr("# by hand"));
   // The reproducer means the same when run from its own folder.
   setenv("STAND_IN", (folder / "sample").c_str(), 1);
   Outcome again = kiln("train " + reproducer);
