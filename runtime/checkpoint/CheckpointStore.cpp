@@ -82,7 +82,7 @@ void pointLatest(const std::string &folder, const std::string &path) {
 
 CheckpointStore CheckpointStore::ofRun(const std::string &path) {
   std::error_code error;
-  std::string inside = path + "/checkpoints";
+  std::string inside = (fs::path(path) / "checkpoints").string();
   return CheckpointStore(fs::is_directory(inside, error) ? inside : path);
 }
 

@@ -52,10 +52,8 @@ Status RunRecord::begin(Manifest position, uint64_t lastStep) {
   position_.config = index.config()->str();
   position_.publicNames = publicNamesOf(index);
   Expected<std::optional<Checkpoint>> checkpoint = agreeOnCheckpoint();
-  Status status = checkpoint.status();
-  if (status.ok())
-    status = *checkpoint ? resume(**checkpoint) : startFresh();
-  if (status = session_.agree(status); !status.ok())
+  Status status = session_.agree(checkpoint.status());
+  if (!status.ok())
     return status;
   if (*checkpoint)
     if (status = requireSame(
@@ -64,6 +62,9 @@ Status RunRecord::begin(Manifest position, uint64_t lastStep) {
             Code::inputRejected);
         !status.ok())
       return status;
+  status = session_.agree(*checkpoint ? resume(**checkpoint) : startFresh());
+  if (!status.ok())
+    return status;
   // Only now: other processes may have been reading the folder set aside.
   if (status = session_.agree(settleFolder(*checkpoint)); !status.ok())
     return status;

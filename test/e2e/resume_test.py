@@ -308,7 +308,7 @@ class Run(RunTest):
 
     def test_progress_is_shown_on_a_terminal_only(self):
         terminal, side = os.openpty()
-        process = subprocess.Popen([harness.KILN, "train", "a.yaml"], stdout=subprocess.PIPE, stderr=side,
+        process = subprocess.Popen([harness.KILN, "train", "a.yaml", "--no-cache"], stdout=subprocess.PIPE, stderr=side,
                                    cwd=self.folder, env=self.environment)
         os.close(side)
         shown = b""
