@@ -32,7 +32,8 @@ Status checkData(const Config &config) {
 bool mayResume(const Config &config, const RunOptions &run) {
   if (run.resume != "auto")
     return run.resume != "none";
-  return config.checkpoint.presence == Presence::Given && !run.runFolder.empty() &&
+  return config.checkpoint.presence == Presence::Given &&
+         !run.runFolder.empty() &&
          !CheckpointStore(run.runFolder + "/checkpoints").list().empty();
 }
 
