@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/session/RunRecord.h"
+#include "runtime/checkpoint/WeightVocabulary.h"
 #include "runtime/data/Fingerprint.h"
 #include "runtime/metrics/TrainLog.h"
 #include "runtime/session/VariableFiles.h"
@@ -42,9 +43,10 @@ void RunRecord::say(const std::string &line) const {
     (void)writeText(options_.logFile, line + "\n");
 }
 
-Status RunRecord::begin(Manifest position) {
+Status RunRecord::begin(Manifest position, std::string vocabulary) {
   const artifact::Index &index = session_.index();
   position_ = std::move(position);
+  vocabulary_ = std::move(vocabulary);
   position_.writtenBy = index.compiler()->str();
   position_.model = index.model()->str();
   position_.configHash = sha256(index.config()->string_view());
@@ -75,8 +77,10 @@ Status RunRecord::begin(Manifest position) {
   if (Status opened = metrics_.open(folder_->metrics(), position_.step);
       !opened.ok())
     warn(opened.message() + "; no metrics are kept");
-  if (Status written = folder_->write("config.yaml", index.config()->str());
-      !written.ok())
+  Status written = folder_->write("config.yaml", index.config()->str());
+  if (written.ok() && !vocabulary_.empty())
+    written = folder_->write(vocabularyFileName, vocabulary_);
+  if (!written.ok())
     warn(written.message());
   return Status();
 }
@@ -151,6 +155,12 @@ Status RunRecord::resume(const Checkpoint &checkpoint) {
                       "\n--resume=none starts afresh, training.init=" +
                       checkpoint.folder() + "/" + modelFileName +
                       " takes only the weights");
+  auto words = found.files.find(vocabularyFileName);
+  if (Status status = checkVocabulary(
+          checkpoint.folder() + "/" + modelFileName,
+          words == found.files.end() ? "" : words->second.hash, vocabulary_);
+      !status.ok())
+    return status;
   if (Status status = restoreVariables(checkpoint, session_); !status.ok())
     return status;
   position_.step = found.step;
@@ -193,10 +203,28 @@ Status RunRecord::startFresh() {
     return status;
   if (!training.init() || training.init()->size() == 0)
     return Status();
-  if (Status status = readWeights(training.init()->str(), session_);
-      !status.ok())
+  return takeInitialWeights(training.init()->str());
+}
+
+Status RunRecord::takeInitialWeights(const std::string &path) {
+  Expected<Safetensors> file = Safetensors::open(path);
+  if (!file.ok())
+    return file.status();
+  std::string words = vocabularyHashOf(*file);
+  if (Status status = checkVocabulary(path, words, vocabulary_); !status.ok())
     return status;
-  say("Initial weights from " + training.init()->str());
+  if (Status status = readWeights(*file, session_); !status.ok())
+    return status;
+  say("Initial weights from " + path);
+  const flatbuffers::String *given =
+      session_.index().data() ? session_.index().data()->vocabulary_path()
+                              : nullptr;
+  if (session_.rank() == 0 && !vocabulary_.empty() && words.empty() &&
+      !(given && given->size()))
+    warn(path +
+         ": does not say which words its rows belong to; they are taken "
+         "for the words of the data in the order of " +
+         vocabularyFileName + ", data.vocabulary gives others");
   return Status();
 }
 
@@ -223,9 +251,9 @@ bool RunRecord::save(uint64_t step) {
 bool RunRecord::write(uint64_t step) {
   position_.step = step;
   VariableSources sources = collectVariables(session_);
-  Status status = store_->save(position_, std::move(sources.weights),
-                               std::move(sources.others),
-                               std::max<uint64_t>(policy_->keep(), 1));
+  Status status = store_->save(
+      position_, std::move(sources.weights), std::move(sources.others),
+      std::max<uint64_t>(policy_->keep(), 1), vocabulary_);
   if (status.ok())
     return true;
   warn("checkpoint of step " + std::to_string(step) +

@@ -20,8 +20,8 @@ public:
 
   /// Decides where the run begins, and gives all variables their values there.
   /// `position` has seed, batch and samples of this run; its step becomes the
-  /// number of steps done.
-  Status begin(Manifest position);
+  /// number of steps done. The vocabulary is the data's.
+  Status begin(Manifest position, std::string vocabulary);
 
   /// Steps done by the checkpoint from which the run goes on.
   uint64_t firstStep() const { return position_.step; }
@@ -48,6 +48,7 @@ private:
   Expected<std::optional<Checkpoint>> agreeOnCheckpoint();
   Status resume(const Checkpoint &checkpoint);
   Status startFresh();
+  Status takeInitialWeights(const std::string &path);
   Status settleFolder(const std::optional<Checkpoint> &from);
   bool write(uint64_t step);
   void say(const std::string &line) const;
@@ -62,6 +63,7 @@ private:
   bool savesCheckpoints_ = false;
   MetricsFile metrics_;
   Manifest position_; // A manifest without files and step.
+  std::string vocabulary_;
   std::optional<uint64_t> savedStep_;
   std::array<char, 512> line_;
 };

@@ -213,9 +213,12 @@ Status TrainingLoop::compareFiles() {
   const artifact::Data *data = session_.index().data();
   const artifact::Evaluation *evaluation = session_.index().evaluation();
   const flatbuffers::String *paths[] = {
-      data ? data->path() : nullptr, data ? data->labels_path() : nullptr,
+      data ? data->path() : nullptr,
+      data ? data->labels_path() : nullptr,
+      data ? data->vocabulary_path() : nullptr,
       evaluation ? evaluation->path() : nullptr,
-      evaluation ? evaluation->labels_path() : nullptr, settings_->init()};
+      evaluation ? evaluation->labels_path() : nullptr,
+      settings_->init()};
   for (const flatbuffers::String *path : paths)
     if (path && path->size() != 0)
       if (Status status =
@@ -236,7 +239,9 @@ Status TrainingLoop::beginRun() {
   }
   order_ = {position.samples, position.globalBatch, position.seed,
             position.isShuffled};
-  if (Status status = record_.begin(position); !status.ok())
+  std::string vocabulary(dataset_ ? dataset_->vocabulary() : "");
+  if (Status status = record_.begin(position, std::move(vocabulary));
+      !status.ok())
     return status;
   report_.steps = report_.firstStep = record_.firstStep();
   if (report_.steps >= lastStep_ && options_.logFile >= 0)

@@ -30,7 +30,7 @@ Status restoreVariables(const Checkpoint &checkpoint, Session &session);
 /// Gives every weight its value from a file with public names, in any floating
 /// type; `inputRejected` with a list of all missing, extra or differently
 /// shaped tensors, and then nothing has changed.
-Status readWeights(const std::string &path, Session &session);
+Status readWeights(const Safetensors &file, Session &session);
 
 } // namespace kiln
 

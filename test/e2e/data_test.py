@@ -57,6 +57,31 @@ class Data(harness.KilnTest):
         self.assertEqual(len(accuracies), 3)
         self.assertGreater(accuracies[-1], 0.95)
 
+    def test_vocabulary(self):
+        """A classifier can be trained on, and used, because its words stay with it."""
+        self.write("a.tsv", sample_data.labelled_sentences(40))
+        self.write("b.tsv", sample_data.labelled_sentences(40, seed=2))
+        self.config("words.yaml", {
+            "model": {"kind": "classifier", **ATTENTION}, "training": TRAINING, "checkpoint": {"every": 3},
+            "data": {"kind": "tsv", "path": "a.tsv"}})
+        self.kiln("train", "words.yaml", "--run-folder", "run")
+        words = (self.folder / "run/vocabulary.txt").read_text()
+        self.assertTrue(words.startswith("[PAD]\n[UNK]\n.\n"))
+        if harness.DEVICE == "dry":
+            self.skipTest("dry keeps no weights")
+        out, _ = self.kiln("checkpoint", "export", "run", "-o", "w.safetensors")
+        self.assertIn("w.vocabulary.txt", out)
+        self.assertEqual((self.folder / "w.vocabulary.txt").read_text(), words)
+        other = ("train", "words.yaml", "data.path=b.tsv", "training.init=w.safetensors", "--run-folder", "other")
+        out, err = self.kiln(*other, code=REJECTED)
+        self.assertIn("data.vocabulary=", err)
+        self.assertNotIn("Peak memory", out)
+        self.kiln(*other, "data.vocabulary=w.vocabulary.txt")
+        self.assertEqual((self.folder / "other/vocabulary.txt").read_text(), words)
+        _, err = self.kiln("train", "words.yaml", "data.path=b.tsv", "training.steps=4", "--run-folder", "run",
+                           code=REJECTED)
+        self.assertIn("step-000003", err)
+
     def test_end_of_a_text_is_held_out(self):
         """Two of three letters can be known from those before, the third is one of two."""
         noise = random.Random(1)

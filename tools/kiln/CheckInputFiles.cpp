@@ -2,14 +2,15 @@
 #include "tools/kiln/CheckInputFiles.h"
 #include "compiler/config/DataSettings.h"
 #include "runtime/checkpoint/CheckpointStore.h"
+#include "runtime/checkpoint/WeightVocabulary.h"
 #include "runtime/data/Dataset.h"
 
 namespace kiln {
 
 namespace {
 
-/// Opens the data and the data held out.
-Status checkData(const Config &config) {
+/// Opens the data and the data held out; `vocabulary` becomes theirs.
+Status checkData(const Config &config, std::string &vocabulary) {
   flatbuffers::FlatBufferBuilder settings, heldOutSettings;
   settings.Finish(artifact::Data::Pack(settings, describeData(config).get()));
   const auto &data =
@@ -22,10 +23,14 @@ Status checkData(const Config &config) {
         heldOutSettings.GetBufferPointer());
   }
   auto seed = static_cast<uint64_t>(config.training.seed);
-  Status status = Dataset::open(data, heldOut, seed).status();
-  if (status.ok() && heldOut)
-    status = Dataset::openHeldOut(data, *heldOut, seed).status();
-  return status;
+  Expected<std::unique_ptr<Dataset>> dataset =
+      Dataset::open(data, heldOut, seed);
+  if (!dataset.ok())
+    return dataset.status();
+  if (*dataset)
+    vocabulary = (*dataset)->vocabulary();
+  return heldOut ? Dataset::openHeldOut(data, *heldOut, seed).status()
+                 : Status();
 }
 
 /// Whether the run may go on from a checkpoint, which has all weights.
@@ -39,11 +44,16 @@ bool mayResume(const Config &config, const RunOptions &run) {
 } // namespace
 
 Status checkInputFiles(const Config &config, const RunOptions &run) {
-  if (Status status = checkData(config); !status.ok())
+  std::string vocabulary;
+  if (Status status = checkData(config, vocabulary); !status.ok())
     return status;
-  if (config.training.init.empty() || mayResume(config, run))
+  const std::string &init = config.training.init;
+  if (init.empty() || mayResume(config, run))
     return Status();
-  return Safetensors::open(config.training.init).status();
+  Expected<Safetensors> weights = Safetensors::open(init);
+  return weights.ok()
+             ? checkVocabulary(init, vocabularyHashOf(*weights), vocabulary)
+             : weights.status();
 }
 
 } // namespace kiln
