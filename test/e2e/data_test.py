@@ -114,6 +114,55 @@ class Data(harness.KilnTest):
         self.reject("colour.idx", idx((39, 3, 4, 4), bytes(39 * 48)), "40 labels for 39 images")
 
 
+# The sum of a mask, divided by the rate at which elements are kept.
+MASK = """
+kiln.variable @step : tensor<f64> state zeros
+kiln.variable @weight : tensor<20xf64> parameter ones
+func.func @model(%image: tensor<?x20xf64> {kiln.input = "image"}, %sample: tensor<?xi32> {kiln.input = "sample"},
+    %step: tensor<f64> {kiln.state = @step}, %weight: tensor<20xf64> {kiln.variable = @weight})
+    -> (tensor<f64>, tensor<f64> {kiln.denominator}) attributes {kiln.loss} {
+  %rows = kiln.broadcast "n->bn" %weight : tensor<20xf64> -> tensor<?x20xf64>
+  %kept = kiln.dropout %rows, %sample, %step rate 0.3 seed SEED stream STREAM
+      : (tensor<?x20xf64>, tensor<?xi32>, tensor<f64>) -> tensor<?x20xf64>
+  %both = kiln.add %kept, %image : tensor<?x20xf64>
+  %loss = kiln.sum "bn->" %both : tensor<?x20xf64> -> tensor<f64>
+  %one = kiln.constant 1.0 : tensor<f64>
+  %ones = kiln.broadcast "->b" %one : tensor<f64> -> tensor<?xf64>
+  %count = kiln.sum "b->" %ones : tensor<?xf64> -> tensor<f64>
+  return %loss, %count : tensor<f64>, tensor<f64>
+}
+"""
+
+
+def philox(counter, key):
+    word = 2**32 - 1
+    for _ in range(10):
+        first, second = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
+        counter = (second >> 32 ^ counter[1] ^ key[0], second & word, first >> 32 ^ counter[3] ^ key[1], first & word)
+        key = (key[0] + 0x9E3779B9 & word, key[1] + 0xBB67AE85 & word)
+    return counter
+
+
+class Documented(harness.KilnTest):
+    """docs/models.md says how to reproduce a run elsewhere. Golden losses cover the order of samples, masks of words
+    and weight decay."""
+
+    def test_dropout_and_warm_up(self):
+        seed, stream = 2**32 + 3, 1975488342
+        self.write("mask.mlir", MASK.replace("SEED", str(seed)).replace("STREAM", str(stream)))
+        self.config("mask.yaml", {
+            "model": {"kind": "file", "path": "mask.mlir"}, "data": {"kind": "none"},
+            "training": {"global_batch": 5, "micro_batch": 2, "steps": 4, "precision": "f64",
+                         "optimizer": {"kind": "sgd", "learning_rate": 1e-30}, "schedule": {"warmup": 4}}})
+        lines = self.losses("train", "mask.yaml", "--run-folder", "run").splitlines()
+        for done, line in enumerate(lines):
+            kept = sum((philox((element, sample, done, seed >> 32), (seed % 2**32, stream))[0] >> 8) * 2.0**-24 >= 0.3
+                       for sample in range(5) for element in range(20))
+            self.assertAlmostEqual(float(line.split()[1]), kept / 0.7 / 5, places=12)
+        records = map(json.loads, (self.folder / "run/metrics.jsonl").read_text().splitlines())
+        self.assertEqual([record["learning_rate"] for record in records], [1e-30 * (step / 4) for step in range(1, 5)])
+
+
 @unittest.skipIf(harness.DEVICE == "dry", "dry reads no samples")
 class ChangedData(harness.KilnTest):
     """A data file that changes while it is trained on ends the run, and with it the checkpoints."""
