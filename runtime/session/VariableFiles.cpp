@@ -307,6 +307,10 @@ Status restoreVariables(const Checkpoint &checkpoint, Session &session) {
   return status;
 }
 
+Status checkWeights(const Safetensors &file, const artifact::Index &index) {
+  return WeightMatch(file, index).find();
+}
+
 Status readWeights(const Safetensors &file, Session &session) {
   WeightMatch match(file, session.index());
   if (Status status = match.find(); !status.ok())

@@ -3,7 +3,6 @@
 // own, and compares the losses with those of one device.
 #include "compiler/plan/PlanSpace.h"
 #include "runtime/artifact/Artifact.h"
-#include "tools/kiln/CheckInputFiles.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/ScratchFolder.h"
 
@@ -361,9 +360,9 @@ int runVerifyCommand(const CompileArguments &options, const std::string &plans,
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
   }
-  if (Status status = checkInputFiles(*config, {}); !status.ok()) {
-    printError(status.message());
-    return status.exitCode();
+  if (Expected<InputFiles> files = InputFiles::open(*config, {}); !files.ok()) {
+    printError(files.status().message());
+    return files.status().exitCode();
   }
   Comparison comparison = choosePlansOf(*config, *count);
   SignalGuard guard; // Before there is a file to clean up.
