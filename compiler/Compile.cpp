@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/Compile.h"
+#include "compiler/artifact/DescribeModel.h"
 #include "compiler/artifact/WriteArtifact.h"
 #include "compiler/backend/KernelCache.h"
 #include "compiler/frontend/ImportModel.h"
@@ -167,6 +168,12 @@ Status compileModule(ModuleOp module, const Config &config,
   DiagnosticText text(module.getContext());
   if (failed(verify(module)))
     return text.fail(Code::inputRejected, "error: the model is not valid");
+  if (options.checkModel) {
+    flatbuffers::DetachedBuffer model = describeModel(module, config);
+    std::string fault = options.checkModel({model.data(), model.size()});
+    if (!fault.empty())
+      return Status(Code::inputRejected, fault);
+  }
   return compileVerified(module, config, options, outputPath, text);
 }
 

@@ -10,6 +10,7 @@
 #include "mlir/IR/BuiltinOps.h"
 
 #include <functional>
+#include <span>
 #include <string>
 
 namespace kiln {
@@ -28,6 +29,9 @@ struct CompileOptions {
   /// devices.kind names.
   std::string deviceBackend;
   ChangeStep changeStep;
+  /// Called with the verified model (describeModel), or null. Returns why the
+  /// model cannot be trained; empty if it can.
+  std::function<std::string(std::span<const uint8_t>)> checkModel;
   /// Called with the name of each activity when it begins, or null.
   void (*showActivity)(const char *name) = nullptr;
 

@@ -25,6 +25,12 @@ int kilnCompile(const KilnCompileRequest *request) {
   if (request->cacheFolder)
     options.cacheFolder = request->cacheFolder;
   options.showActivity = request->showActivity;
+  if (request->checkModel)
+    options.checkModel = [&](std::span<const uint8_t> model) {
+      const char *fault =
+          request->checkModel(request->context, model.data(), model.size());
+      return std::string(fault ? fault : "");
+    };
   kiln::Status status =
       kiln::compileConfig(*config, options, request->outputPath);
   if (!status.ok())

@@ -32,6 +32,12 @@ struct KilnCompileRequest {
   int32_t isReference;
   /// Called with the name of each activity when it begins, or null.
   void (*showActivity)(const char *name);
+  /// Called before the first pass, or null: with `context` and the model, the
+  /// index of an artifact that has variables, inputs and public names only. A
+  /// text is the message with which the model is rejected; null accepts it.
+  const char *(*checkModel)(const void *context, const uint8_t *model,
+                            size_t bytes);
+  const void *context;
 };
 
 /// Compiles; prints errors to stderr and nothing to stdout. Returns the exit

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/artifact/WriteArtifact.h"
+#include "compiler/artifact/IndexTables.h"
 #include "compiler/config/DataSettings.h"
 #include "compiler/config/Schema.h"
 #include "dialects/exec/Exec.h"
 #include "dialects/kiln/Origin.h"
 #include "dialects/kiln/Sharding.h"
-#include "models/Models.h"
-#include "runtime/artifact/Artifact_generated.h"
 #include "runtime/artifact/Container.h"
 
 #include "llvm/ADT/TypeSwitch.h"
@@ -91,7 +90,6 @@ private:
   void addDevices();
   void addSettings();
   void addPlan();
-  void addPublicNames();
 
   ArrayRef<ModuleOp> images;
   const ProgramCode &code;
@@ -105,16 +103,8 @@ private:
 } // namespace
 
 static artifact::ElementType getElementType(Type type) {
-  if (type.isF32())
-    return artifact::ElementType::f32;
-  if (type.isF64())
-    return artifact::ElementType::f64;
-  if (type.isInteger(32))
-    return artifact::ElementType::i32;
-  if (type.isInteger(64))
-    return artifact::ElementType::i64;
-  if (type.isInteger(1))
-    return artifact::ElementType::i1;
+  if (std::optional<artifact::ElementType> found = findElementType(type))
+    return *found;
   llvm::report_fatal_error("an element type that no artifact has");
 }
 
@@ -461,23 +451,6 @@ void IndexWriter::addPlan() {
   index.plan->speeds = plan.speeds;
 }
 
-void IndexWriter::addPublicNames() {
-  PublicNames names = publicNames(config.model);
-  index.public_names = std::make_unique<artifact::PublicNamesT>();
-  index.public_names->prefix = names.prefix;
-  index.public_names->bare = names.bare;
-  index.public_names->ignored = names.ignored;
-  for (auto [from, to] :
-       {std::pair(&names.aliases, &index.public_names->aliases),
-        std::pair(&names.renamed, &index.public_names->renamed)})
-    for (const auto &[name, variable] : *from) {
-      auto alias = std::make_unique<artifact::AliasT>();
-      alias->name = name;
-      alias->variable = variable;
-      to->push_back(std::move(alias));
-    }
-}
-
 std::unique_ptr<artifact::ImageT> ImageWriter::write() {
   addVariables();
   addKernels();
@@ -531,7 +504,7 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
   addDevices();
   addSettings();
   addPlan();
-  addPublicNames();
+  index.public_names = describePublicNames(config.model);
   flatbuffers::FlatBufferBuilder builder;
   builder.ForceDefaults(false);
   artifact::FinishIndexBuffer(builder, artifact::Index::Pack(builder, &index));

@@ -107,9 +107,10 @@ struct TrainingConfig {
 struct DataConfig {
   DataKind kind = DataKind::None;
   std::string path;
-  std::string labels;    // idx
-  std::string tokenizer; // text
-  int64_t width = 0;     // bits of a token; tokens
+  std::string labels;     // idx
+  std::string tokenizer;  // text
+  std::string vocabulary; // documents, tsv; empty: that of the file
+  int64_t width = 0;      // bits of a token; tokens
   bool shuffle = true;
 };
 

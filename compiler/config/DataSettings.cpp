@@ -16,6 +16,7 @@ std::unique_ptr<artifact::DataT> describeData(const Config &config) {
   data->sequence = static_cast<uint64_t>(config.model.sequence);
   data->vocabulary = static_cast<uint64_t>(config.model.vocabulary);
   data->classes = static_cast<uint64_t>(config.model.classes);
+  data->vocabulary_path = config.data.vocabulary;
   data->predictions = static_cast<uint64_t>(config.model.predictions);
   return data;
 }

@@ -260,6 +260,7 @@ const Key keys[] = {
     plain("data.path", "text|tokens|documents|tsv|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
     plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels"),
     listedChoice<data, &D::tokenizer>("data.tokenizer", "text", "bytes", "bytes", "tokenizer of text"),
+    plain("data.vocabulary", "documents|tsv", KeyType::Path, "absent", at<data, &D::vocabulary>, "file of the words that have ids, one on each line, as runs and exports write it; absent: the most frequent words of the data"),
     listedChoice<data, &D::width>("data.width", "tokens", "16", "16|32", "bits of a token"),
     plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
 

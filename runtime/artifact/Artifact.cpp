@@ -70,6 +70,7 @@ std::map<std::string, std::string> Artifact::inputFiles() const {
   if (const artifact::Data *data = index_->data()) {
     add("data.path", data->path());
     add("data.labels", data->labels_path());
+    add("data.vocabulary", data->vocabulary_path());
   }
   if (const artifact::Evaluation *evaluation = index_->evaluation()) {
     add("evaluation.path", evaluation->path());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/checkpoint/WeightVocabulary.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -58,13 +59,18 @@ Expected<Manifest> readManifest(const std::string &folder) {
   return Manifest::parse(text, path);
 }
 
-Status verifyFile(const std::string &path, const Manifest::File &facts) {
+/// `text` gets the contents, unless it is null.
+Status verifyFile(const std::string &path, const Manifest::File &facts,
+                  std::string *text = nullptr) {
   Sha256 hash;
   uint64_t bytes = 0;
   Status status =
       readPieces(path, facts.bytes, [&](std::span<const std::byte> piece) {
         hash.add(piece);
         bytes += piece.size();
+        if (text)
+          text->append(reinterpret_cast<const char *>(piece.data()),
+                       piece.size());
       });
   if (!status.ok())
     return status;
@@ -75,6 +81,19 @@ Status verifyFile(const std::string &path, const Manifest::File &facts) {
   if (printDigest(hash.finish()) != facts.hash)
     return reject(path, "is damaged (SHA-256 does not match)");
   return Status();
+}
+
+Expected<Manifest::File> writeText(const std::string &path,
+                                   const std::string &text) {
+  Expected<OutputFile> file = OutputFile::create(path);
+  if (!file.ok())
+    return file.status();
+  Status status = file->write(std::as_bytes(std::span(text)));
+  if (status.ok())
+    status = file->finish();
+  if (!status.ok())
+    return status;
+  return Manifest::File{file->bytes(), file->hash()};
 }
 
 } // namespace
@@ -88,8 +107,13 @@ Expected<Checkpoint> Checkpoint::open(const std::string &folder) {
   checkpoint.manifest_ = std::move(*manifest);
   for (const auto &[name, facts] : checkpoint.manifest_.files) {
     std::string path = folder + "/" + name;
-    if (Status status = verifyFile(path, facts); !status.ok())
+    bool isVocabulary = name == vocabularyFileName;
+    if (Status status = verifyFile(
+            path, facts, isVocabulary ? &checkpoint.vocabulary_ : nullptr);
+        !status.ok())
       return status;
+    if (isVocabulary)
+      continue;
     Expected<Safetensors> file = Safetensors::open(path);
     if (!file.ok())
       return file.status();
@@ -125,36 +149,48 @@ Status Checkpoint::exportWeights(const std::string &path) const {
                            return copyTensor(*tensor.file, *tensor.entry, file);
                          }});
   }
+  // The vocabulary first: weights that are there can be used.
+  if (!vocabulary_.empty())
+    if (Status status = replaceFile(vocabularyPathOf(path),
+                                    [&](OutputFile &file) {
+                                      return file.write(std::as_bytes(
+                                          std::span(vocabulary_)));
+                                    });
+        !status.ok())
+      return status;
   return replaceFile(path, [&](OutputFile &file) {
-    // Libraries ask for the format of the framework that the names belong to.
-    return writeSafetensors(file, std::move(sources), {{"format", "pt"}});
+    return writeSafetensors(file, std::move(sources),
+                            describeWeights(vocabulary_));
   });
 }
 
 Status writeCheckpoint(const std::string &folder, Manifest manifest,
                        std::vector<TensorSource> weights,
-                       std::vector<TensorSource> others) {
+                       std::vector<TensorSource> others,
+                       const std::string &vocabulary) {
   manifest.files.clear();
   for (auto [name, tensors] : {std::pair(modelFileName, &weights),
                                std::pair(optimizerFileName, &others)}) {
     Expected<OutputFile> file = OutputFile::create(folder + "/" + name);
     if (!file.ok())
       return file.status();
-    Status status =
-        writeSafetensors(*file, std::move(*tensors), {{"format", "pt"}});
+    Status status = writeSafetensors(*file, std::move(*tensors),
+                                     describeWeights(vocabulary));
     if (status.ok())
       status = file->finish();
     if (!status.ok())
       return status;
     manifest.files[name] = {file->bytes(), file->hash()};
   }
-  Expected<OutputFile> file = OutputFile::create(folder + "/" + manifestName);
-  if (!file.ok())
-    return file.status();
-  std::string text = manifest.print();
-  Status status = file->write(std::as_bytes(std::span(text)));
-  if (status.ok())
-    status = file->finish();
+  if (!vocabulary.empty()) {
+    Expected<Manifest::File> file =
+        writeText(folder + "/" + vocabularyFileName, vocabulary);
+    if (!file.ok())
+      return file.status();
+    manifest.files[vocabularyFileName] = *file;
+  }
+  Status status =
+      writeText(folder + "/" + manifestName, manifest.print()).status();
   return status.ok() ? syncFolder(folder) : status;
 }
 

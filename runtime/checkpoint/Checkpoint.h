@@ -4,6 +4,7 @@
 //   step-000120/kiln.json          step, position in the data, files and hashes
 //               model.safetensors  weights
 //               optim.safetensors  all other variables: moments, step count
+//               vocabulary.txt     words in the order of ids, if data has words
 //
 // It is written under another name and renamed once all its bytes are on the
 // disk: a folder with this name is complete, or was damaged later, which the
@@ -34,7 +35,11 @@ public:
   /// By name.
   const std::map<std::string, Tensor> &tensors() const { return tensors_; }
 
-  /// Writes the weights under their public names into a new file.
+  /// Text of the vocabulary's file; empty if there is none.
+  const std::string &vocabulary() const { return vocabulary_; }
+
+  /// Writes the weights under their public names into a new file, and the
+  /// vocabulary beside it.
   Status exportWeights(const std::string &path) const;
 
 private:
@@ -42,15 +47,18 @@ private:
 
   std::string folder_;
   Manifest manifest_;
+  std::string vocabulary_;
   std::vector<std::unique_ptr<Safetensors>> files_;
   std::map<std::string, Tensor> tensors_;
 };
 
-/// Writes the tensors of a checkpoint and `manifest`, whose `files` it fills
-/// in, into an existing empty folder, and waits until all is on the disk.
+/// Writes the tensors of a checkpoint, the vocabulary, unless it is empty, and
+/// `manifest`, whose `files` it fills in, into an existing empty folder, and
+/// waits until all is on the disk.
 Status writeCheckpoint(const std::string &folder, Manifest manifest,
                        std::vector<TensorSource> weights,
-                       std::vector<TensorSource> others);
+                       std::vector<TensorSource> others,
+                       const std::string &vocabulary = "");
 
 } // namespace kiln
 

@@ -138,8 +138,8 @@ size_t CheckpointStore::setAsideAfter(uint64_t step) const {
 
 Status CheckpointStore::save(const Manifest &manifest,
                              std::vector<TensorSource> weights,
-                             std::vector<TensorSource> others,
-                             uint64_t keep) const {
+                             std::vector<TensorSource> others, uint64_t keep,
+                             const std::string &vocabulary) const {
   std::string path = pathOf(manifest.step);
   std::string temporary =
       path + std::string(temporaryMark) + std::to_string(::getpid());
@@ -149,7 +149,7 @@ Status CheckpointStore::save(const Manifest &manifest,
   if (error)
     return Status(Code::io, temporary + ": cannot create: " + error.message());
   Status status = writeCheckpoint(temporary, manifest, std::move(weights),
-                                  std::move(others));
+                                  std::move(others), vocabulary);
   if (status.ok())
     status = commit(temporary, path);
   if (!status.ok()) {

@@ -43,7 +43,8 @@ public:
   /// Saves a checkpoint, then removes all but the `keep` newest. On a failure
   /// all older ones are untouched, and nothing is left of the new one.
   Status save(const Manifest &manifest, std::vector<TensorSource> weights,
-              std::vector<TensorSource> others, uint64_t keep) const;
+              std::vector<TensorSource> others, uint64_t keep,
+              const std::string &vocabulary = "") const;
 
 private:
   std::string folder_;

@@ -44,6 +44,7 @@ public:
         count_(count) {}
 
   uint64_t samples() const override { return count_; }
+  std::string_view vocabulary() const override { return whole_->vocabulary(); }
 
   Status checkInput(const artifact::Input &input) const override {
     return whole_->checkInput(input);

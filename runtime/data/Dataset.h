@@ -45,6 +45,10 @@ public:
 
   virtual uint64_t samples() const = 0;
 
+  /// The text of a file of the words whose ids are in samples, in the order of
+  /// ids; empty for data without words.
+  virtual std::string_view vocabulary() const { return {}; }
+
   /// Whether samples fit the input by name, shape and element type.
   virtual Status checkInput(const artifact::Input &input) const;
 

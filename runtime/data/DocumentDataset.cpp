@@ -3,7 +3,7 @@
 // "BERT: Pre-training of deep bidirectional transformers" (2019), section 3.1.
 #include "runtime/data/ByteSource.h"
 #include "runtime/data/Dataset.h"
-#include "runtime/data/Text.h"
+#include "runtime/data/Vocabulary.h"
 #include "runtime/random/Philox.h"
 
 namespace kiln {
@@ -130,7 +130,7 @@ struct Pair {
 class DocumentDataset : public Dataset {
 public:
   DocumentDataset(std::string path, Corpus corpus, const artifact::Data &data,
-                  uint64_t vocabulary, uint64_t seed)
+                  const Vocabulary &vocabulary, uint64_t seed)
       : Dataset(std::move(path), {{"tokens", data.sequence()},
                                   {"segments", data.sequence()},
                                   {"length", 1},
@@ -138,8 +138,8 @@ public:
                                   {"labels", data.predictions()},
                                   {"next", 1}}),
         corpus_(std::move(corpus)), sequence_(data.sequence()),
-        predictions_(data.predictions()), words_(vocabulary - marks),
-        seed_(seed) {
+        predictions_(data.predictions()), words_(vocabulary.size() - marks),
+        vocabulary_(vocabulary.print()), seed_(seed) {
     for (uint64_t i = 0; i < corpus_.documents(); ++i)
       addSamples(i);
   }
@@ -157,6 +157,7 @@ public:
   }
 
   uint64_t samples() const override { return samples_.size(); }
+  std::string_view vocabulary() const override { return vocabulary_; }
 
   Status write(const artifact::Input &input, SampleId sample,
                std::byte *target) const override {
@@ -295,9 +296,30 @@ private:
   uint64_t sequence_;
   uint64_t predictions_;
   uint64_t words_; // of the vocabulary, without marks
+  std::string vocabulary_;
   uint64_t seed_;
   std::vector<Passage> samples_;
 };
+
+/// The ids are those of the training file, whatever file is read, unless a file
+/// has them.
+Expected<Vocabulary> findVocabulary(const artifact::Data &data) {
+  if (const flatbuffers::String *path = data.vocabulary_path();
+      path && path->size() != 0)
+    return Vocabulary::open(path->str(), marks, data.vocabulary());
+  Expected<ByteSource> training = ByteSource::open(data.path()->str());
+  if (!training.ok())
+    return training.status();
+  WordCounts words;
+  for (LineReader lines(asText(training->bytes())); lines.next();)
+    words.add(lines.line());
+  Vocabulary vocabulary(words, marks, data.vocabulary());
+  if (Status status = training->check(); !status.ok())
+    return status;
+  if (vocabulary.size() == marks)
+    return rejectData(training->path(), "holds no words");
+  return vocabulary;
+}
 
 } // namespace
 
@@ -307,25 +329,17 @@ Expected<std::unique_ptr<Dataset>> openDocuments(const DataSource &source) {
       data.vocabulary() <= marks)
     return rejectData(source.path,
                       "sequence, predictions or vocabulary is too small");
-  // The ids are those of the training file, whatever file is read.
-  Expected<ByteSource> training = ByteSource::open(data.path()->str());
-  if (!training.ok())
-    return training.status();
+  Expected<Vocabulary> vocabulary = findVocabulary(data);
+  if (!vocabulary.ok())
+    return vocabulary.status();
   Expected<ByteSource> file = ByteSource::open(source.path);
   if (!file.ok())
     return file.status();
-  WordCounts words;
-  for (LineReader lines(asText(training->bytes())); lines.next();)
-    words.add(lines.line());
-  Vocabulary vocabulary(words, marks, data.vocabulary());
-  if (vocabulary.size() == marks)
-    return rejectData(training->path(), "holds no words");
   auto dataset = std::make_unique<DocumentDataset>(
-      source.path, Corpus(asText(file->bytes()), vocabulary), data,
-      vocabulary.size(), source.seed);
-  for (const ByteSource *read : {&*training, &*file})
-    if (Status status = read->check(); !status.ok())
-      return status;
+      source.path, Corpus(asText(file->bytes()), *vocabulary), data,
+      *vocabulary, source.seed);
+  if (Status status = file->check(); !status.ok())
+    return status;
   if (Status status = dataset->check(); !status.ok())
     return status;
   return std::unique_ptr<Dataset>(std::move(dataset));

@@ -77,23 +77,4 @@ void WordCounts::add(std::string_view text) {
   }
 }
 
-Vocabulary::Vocabulary(const WordCounts &words, int32_t marks, uint64_t limit)
-    : marks_(static_cast<uint64_t>(marks)) {
-  using Entry = WordMap<uint64_t>::value_type;
-  std::vector<const Entry *> entries;
-  for (const Entry &entry : words.counts())
-    entries.push_back(&entry);
-  std::sort(entries.begin(), entries.end(), [](const Entry *a, const Entry *b) {
-    return a->second != b->second ? a->second > b->second : a->first < b->first;
-  });
-  for (const Entry *entry : entries)
-    if (size() < limit)
-      ids_.emplace(entry->first, static_cast<int32_t>(size()));
-}
-
-int32_t Vocabulary::find(std::string_view word) const {
-  auto found = ids_.find(word);
-  return found == ids_.end() ? unknown : found->second;
-}
-
 } // namespace kiln

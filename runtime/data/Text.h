@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Splits text into words and maps words to ids.
+// Splits text into lines and words.
 #ifndef KILN_RUNTIME_DATA_TEXT_H
 #define KILN_RUNTIME_DATA_TEXT_H
 
@@ -64,25 +64,6 @@ public:
 
 private:
   WordMap<uint64_t> counts_;
-};
-
-/// Ids of words. The first ids are marks; words follow by falling count, and
-/// words of equal count by their bytes, so that equal texts give equal ids.
-class Vocabulary {
-public:
-  static constexpr int32_t padding = 0, unknown = 1;
-
-  /// `marks` ids are reserved, padding and unknown among them; there are at
-  /// most `limit` ids in all.
-  Vocabulary(const WordCounts &words, int32_t marks, uint64_t limit);
-
-  int32_t find(std::string_view word) const;
-  /// Ids, marks included.
-  uint64_t size() const { return marks_ + ids_.size(); }
-
-private:
-  uint64_t marks_;
-  WordMap<int32_t> ids_;
 };
 
 } // namespace kiln

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/data/ByteSource.h"
 #include "runtime/data/Dataset.h"
-#include "runtime/data/Text.h"
+#include "runtime/data/Vocabulary.h"
 
 #include <charconv>
 
@@ -14,10 +14,19 @@ struct LabelledSentence {
   std::string_view sentence;
 };
 
+constexpr int32_t marks = Vocabulary::unknown + 1;
+
 /// The lines of a file, each `label<TAB>sentence`.
 struct TsvFile {
   ByteSource source;
   std::vector<LabelledSentence> lines;
+
+  WordCounts countWords() const {
+    WordCounts words;
+    for (const LabelledSentence &line : lines)
+      words.add(line.sentence);
+    return words;
+  }
 };
 
 Status rejectLine(const std::string &path, const LineReader &lines,
@@ -66,7 +75,8 @@ public:
   TsvDataset(const TsvFile &file, const Vocabulary &vocabulary,
              uint64_t sequence)
       : Dataset(file.source.path(),
-                {{"tokens", sequence}, {"length", 1}, {"label", 1}}) {
+                {{"tokens", sequence}, {"length", 1}, {"label", 1}}),
+        vocabulary_(vocabulary.print()) {
     for (const LabelledSentence &line : file.lines) {
       labels_.push_back(line.label);
       starts_.push_back(tokens_.size());
@@ -78,6 +88,7 @@ public:
   }
 
   uint64_t samples() const override { return labels_.size(); }
+  std::string_view vocabulary() const override { return vocabulary_; }
 
   Status write(const artifact::Input &input, SampleId sample,
                std::byte *target) const override {
@@ -96,36 +107,45 @@ public:
   }
 
 private:
+  std::string vocabulary_;
   std::vector<int32_t> tokens_;  // of all samples, concatenated
   std::vector<uint64_t> starts_; // one more than samples
   std::vector<int32_t> labels_;
 };
 
+/// The ids are those of the training file, whatever file is read, unless a file
+/// has them.
+Expected<Vocabulary> findVocabulary(const artifact::Data &data,
+                                    const TsvFile &file) {
+  if (const flatbuffers::String *path = data.vocabulary_path();
+      path && path->size() != 0)
+    return Vocabulary::open(path->str(), marks, data.vocabulary());
+  if (file.source.path() == data.path()->string_view())
+    return Vocabulary(file.countWords(), marks, data.vocabulary());
+  Expected<TsvFile> training = openFile(data.path()->str(), data.classes());
+  if (!training.ok())
+    return training.status();
+  Vocabulary vocabulary(training->countWords(), marks, data.vocabulary());
+  if (Status status = training->source.check(); !status.ok())
+    return status;
+  return vocabulary;
+}
+
 } // namespace
 
 Expected<std::unique_ptr<Dataset>> openTsv(const DataSource &source) {
   const artifact::Data &data = source.settings;
-  constexpr int32_t marks = Vocabulary::unknown + 1;
   if (data.sequence() == 0 || data.classes() == 0 || data.vocabulary() <= marks)
     return rejectData(source.path,
                       "sequence, classes or vocabulary is missing");
-  // The ids are those of the training file, whatever file is read.
-  Expected<TsvFile> training = openFile(data.path()->str(), data.classes());
-  if (!training.ok())
-    return training.status();
-  WordCounts words;
-  for (const LabelledSentence &line : training->lines)
-    words.add(line.sentence);
-  if (Status status = training->source.check(); !status.ok())
-    return status;
-  Vocabulary vocabulary(words, marks, data.vocabulary());
-  Expected<TsvFile> file = source.path == data.path()->str()
-                               ? std::move(training)
-                               : openFile(source.path, data.classes());
+  Expected<TsvFile> file = openFile(source.path, data.classes());
   if (!file.ok())
     return file.status();
+  Expected<Vocabulary> vocabulary = findVocabulary(data, *file);
+  if (!vocabulary.ok())
+    return vocabulary.status();
   auto dataset =
-      std::make_unique<TsvDataset>(*file, vocabulary, data.sequence());
+      std::make_unique<TsvDataset>(*file, *vocabulary, data.sequence());
   if (Status status = file->source.check(); !status.ok())
     return status;
   return std::unique_ptr<Dataset>(std::move(dataset));

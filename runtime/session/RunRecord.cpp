@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/session/RunRecord.h"
 #include "runtime/checkpoint/ConfigChanges.h"
+#include "runtime/checkpoint/WeightVocabulary.h"
 #include "runtime/data/Fingerprint.h"
 #include "runtime/session/VariableFiles.h"
 
@@ -43,10 +44,12 @@ RunRecord::RunRecord(Session &session, const TrainOptions &options,
     : session_(session), options_(options), log_(log),
       policy_(session.index().checkpoint()) {}
 
-Status RunRecord::begin(Manifest position, uint64_t lastStep) {
+Status RunRecord::begin(Manifest position, std::string vocabulary,
+                        uint64_t lastStep) {
   const artifact::Index &index = session_.index();
   lastStep_ = lastStep;
   position_ = std::move(position);
+  vocabulary_ = std::move(vocabulary);
   position_.writtenBy = index.compiler()->str();
   position_.model = index.model()->str();
   position_.config = index.config()->str();
@@ -78,8 +81,10 @@ Status RunRecord::begin(Manifest position, uint64_t lastStep) {
   if (Status opened = metrics_.open(folder_->metrics(), position_.step);
       !opened.ok())
     warn(opened.message() + "; no metrics are kept");
-  if (Status written = folder_->write("config.yaml", index.config()->str());
-      !written.ok())
+  Status written = folder_->write("config.yaml", index.config()->str());
+  if (written.ok() && !vocabulary_.empty())
+    written = folder_->write(vocabularyFileName, vocabulary_);
+  if (!written.ok())
     warn(written.message());
   return Status();
 }
@@ -174,6 +179,12 @@ Status RunRecord::resume(const Checkpoint &checkpoint) {
         checkpoint.folder() + ": is of another run:" + text +
             "\n--fresh starts afresh, training.init=" + checkpoint.folder() +
             "/" + modelFileName + " takes only the weights");
+  auto words = found.files.find(vocabularyFileName);
+  if (Status status = checkVocabulary(
+          checkpoint.folder() + "/" + modelFileName,
+          words == found.files.end() ? "" : words->second.hash, vocabulary_);
+      !status.ok())
+    return status;
   if (Status status = restoreVariables(checkpoint, session_); !status.ok())
     return status;
   std::string changes = describeChanges(found.config, position_.config);
@@ -231,10 +242,28 @@ Status RunRecord::startFresh() {
     return status;
   if (!training.init() || training.init()->size() == 0)
     return Status();
-  if (Status status = readWeights(training.init()->str(), session_);
-      !status.ok())
+  return takeInitialWeights(training.init()->str());
+}
+
+Status RunRecord::takeInitialWeights(const std::string &path) {
+  Expected<Safetensors> file = Safetensors::open(path);
+  if (!file.ok())
+    return file.status();
+  std::string words = vocabularyHashOf(*file);
+  if (Status status = checkVocabulary(path, words, vocabulary_); !status.ok())
     return status;
-  say("Initial weights from " + training.init()->str());
+  if (Status status = readWeights(*file, session_); !status.ok())
+    return status;
+  say("Initial weights from " + path);
+  const flatbuffers::String *given =
+      session_.index().data() ? session_.index().data()->vocabulary_path()
+                              : nullptr;
+  if (session_.rank() == 0 && !vocabulary_.empty() && words.empty() &&
+      !(given && given->size()))
+    warn(path +
+         ": does not say which words its rows belong to; they are taken "
+         "for the words of the data in the order of " +
+         vocabularyFileName + ", data.vocabulary gives others");
   return Status();
 }
 
@@ -272,7 +301,7 @@ Status RunRecord::write(uint64_t step) {
   uint64_t keep =
       policy_ ? policy_->keep() : std::numeric_limits<uint64_t>::max();
   return store_->save(position_, std::move(sources.weights),
-                      std::move(sources.others), keep);
+                      std::move(sources.others), keep, vocabulary_);
 }
 
 void RunRecord::tellSaved() const {

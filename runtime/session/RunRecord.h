@@ -20,8 +20,8 @@ public:
 
   /// Decides where the run begins, and gives all variables their values there.
   /// `position` has seed, batch and samples of this run, which ends after
-  /// `lastStep`.
-  Status begin(Manifest position, uint64_t lastStep);
+  /// `lastStep`. The vocabulary is the data's.
+  Status begin(Manifest position, std::string vocabulary, uint64_t lastStep);
 
   /// Steps done by the checkpoint from which the run goes on.
   uint64_t firstStep() const { return position_.step; }
@@ -58,6 +58,7 @@ private:
   Status failFinished(const Checkpoint &checkpoint,
                       const std::string &changes) const;
   Status startFresh();
+  Status takeInitialWeights(const std::string &path);
   Status settleFolder(const std::optional<Checkpoint> &from);
   Status write(uint64_t step);
   void say(const std::string &line) const { log_.write(line + "\n"); }
@@ -73,6 +74,7 @@ private:
   Saves saves_ = Saves::nothing;
   MetricsFile metrics_;
   Manifest position_; // A manifest without files.
+  std::string vocabulary_;
   uint64_t lastStep_ = 0;
   std::optional<uint64_t> savedStep_;
   std::array<char, 512> line_;

@@ -240,7 +240,9 @@ Status TrainingLoop::beginRun() {
   }
   order_ = {position.samples, position.globalBatch, position.seed,
             position.isShuffled};
-  if (Status status = record_.begin(position, lastStep_); !status.ok())
+  std::string vocabulary(dataset_ ? dataset_->vocabulary() : "");
+  if (Status status = record_.begin(position, std::move(vocabulary), lastStep_);
+      !status.ok())
     return status;
   report_.steps = report_.firstStep = record_.firstStep();
   if (report_.steps >= lastStep_)

@@ -352,11 +352,12 @@ Status restoreVariables(const Checkpoint &checkpoint, Session &session) {
   return status;
 }
 
-Status readWeights(const std::string &path, Session &session) {
-  Expected<Safetensors> file = Safetensors::open(path);
-  if (!file.ok())
-    return file.status();
-  WeightMatch match(*file, session.index());
+Status checkWeights(const Safetensors &file, const artifact::Index &index) {
+  return WeightMatch(file, index).find();
+}
+
+Status readWeights(const Safetensors &file, Session &session) {
+  WeightMatch match(file, session.index());
   if (Status status = match.find(); !status.ok())
     return status;
   return match.read(session);

@@ -27,10 +27,15 @@ VariableSources collectVariables(const Session &session);
 /// changed.
 Status restoreVariables(const Checkpoint &checkpoint, Session &session);
 
+/// Whether the weights of an index have their values in a file with public
+/// names; `inputRejected` with a list of all missing, extra or differently
+/// shaped tensors.
+Status checkWeights(const Safetensors &file, const artifact::Index &index);
+
 /// Gives every weight its value from a file with public names, in any floating
 /// type; `inputRejected` with a list of all missing, extra or differently
 /// shaped tensors, and then nothing has changed.
-Status readWeights(const std::string &path, Session &session);
+Status readWeights(const Safetensors &file, Session &session);
 
 } // namespace kiln
 

@@ -20,10 +20,12 @@ Expected<Thread> Thread::start(const char *name, std::function<void()> body) {
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstacksize(&attributes, stackBytes);
-  // The thread inherits this mask.
-  sigset_t all, saved;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &saved);
+  // The thread inherits this mask. A fault of its own must reach the handler of
+  // mapped files (MappingGuard): blocked, it would end the process.
+  sigset_t blocked, saved;
+  ::sigfillset(&blocked);
+  ::sigdelset(&blocked, SIGBUS);
+  ::pthread_sigmask(SIG_SETMASK, &blocked, &saved);
   int error = ::pthread_create(&thread.thread_, &attributes, serve, kept.get());
   ::pthread_sigmask(SIG_SETMASK, &saved, nullptr);
   ::pthread_attr_destroy(&attributes);

@@ -145,6 +145,19 @@ class BadData(KilnTest):
             _, err = self.kiln("train", "mlp.yaml", code=REJECTED)
             self.assertIn("labels.idx", err)
 
+    def test_what_does_not_fit_the_model_is_found_before_compiling(self):
+        header = json.dumps({"fc1.bias": {"dtype": "F32", "shape": [9], "data_offsets": [0, 36]}}).encode()
+        self.write("w.safetensors", struct.pack("<Q", len(header)) + header + bytes(36))
+        self.write("wide.idx", idx((40, 5, 4), bytes(800)))
+        for argument, *wanted in (
+                ("training.init=w.safetensors", "missing 'fc2.bias'", "'fc1.bias' is F32 [9], wanted F32 [8]"),
+                ("data.path=wide.idx", "its images are 5 x 4, input 'image' wants 16"),
+                ("evaluation={path: wide.idx, labels: labels.idx}", "its images are 5 x 4")):
+            out, err = self.kiln("train", "mlp.yaml", argument, code=REJECTED)
+            for text in wanted:
+                self.assertIn(text, err)
+            self.assertNotIn("Peak memory", out)
+
     def test_loss_that_is_not_finite(self):
         _, err = self.kiln("train", "tiny.yaml", "training.optimizer.kind=sgd",
                            "training.optimizer.learning_rate=1e30", code=8)

@@ -57,6 +57,31 @@ class Data(harness.KilnTest):
         self.assertEqual(len(accuracies), 3)
         self.assertGreater(accuracies[-1], 0.95)
 
+    def test_vocabulary(self):
+        """A classifier can be trained on, and used, because its words stay with it."""
+        self.write("a.tsv", sample_data.labelled_sentences(40))
+        self.write("b.tsv", sample_data.labelled_sentences(40, seed=2))
+        self.config("words.yaml", {
+            "model": {"kind": "classifier", **ATTENTION}, "training": TRAINING, "checkpoint": {"every": 3},
+            "data": {"kind": "tsv", "path": "a.tsv"}})
+        self.kiln("train", "words.yaml", "--run-folder", "run")
+        words = (self.folder / "run/vocabulary.txt").read_text()
+        self.assertTrue(words.startswith("[PAD]\n[UNK]\n.\n"))
+        if harness.DEVICE == "dry":
+            self.skipTest("dry keeps no weights")
+        out, _ = self.kiln("checkpoint", "export", "run", "-o", "w.safetensors")
+        self.assertIn("w.vocabulary.txt", out)
+        self.assertEqual((self.folder / "w.vocabulary.txt").read_text(), words)
+        other = ("train", "words.yaml", "data.path=b.tsv", "training.init=w.safetensors", "--run-folder", "other")
+        out, err = self.kiln(*other, code=REJECTED)
+        self.assertIn("data.vocabulary=", err)
+        self.assertNotIn("Peak memory", out)
+        self.kiln(*other, "data.vocabulary=w.vocabulary.txt")
+        self.assertEqual((self.folder / "other/vocabulary.txt").read_text(), words)
+        _, err = self.kiln("train", "words.yaml", "data.path=b.tsv", "training.steps=4", "--run-folder", "run",
+                           code=REJECTED)
+        self.assertIn("step-000003", err)
+
     def test_end_of_a_text_is_held_out(self):
         """Two of three letters can be known from those before, the third is one of two."""
         noise = random.Random(1)
@@ -89,6 +114,55 @@ class Data(harness.KilnTest):
         self.reject("colour.idx", idx((39, 3, 4, 4), bytes(39 * 48)), "40 labels for 39 images")
 
 
+# The sum of a mask, divided by the rate at which elements are kept.
+MASK = """
+kiln.variable @step : tensor<f64> state zeros
+kiln.variable @weight : tensor<20xf64> parameter ones
+func.func @model(%image: tensor<?x20xf64> {kiln.input = "image"}, %sample: tensor<?xi32> {kiln.input = "sample"},
+    %step: tensor<f64> {kiln.state = @step}, %weight: tensor<20xf64> {kiln.variable = @weight})
+    -> (tensor<f64>, tensor<f64> {kiln.denominator}) attributes {kiln.loss} {
+  %rows = kiln.broadcast "n->bn" %weight : tensor<20xf64> -> tensor<?x20xf64>
+  %kept = kiln.dropout %rows, %sample, %step rate 0.3 seed SEED stream STREAM
+      : (tensor<?x20xf64>, tensor<?xi32>, tensor<f64>) -> tensor<?x20xf64>
+  %both = kiln.add %kept, %image : tensor<?x20xf64>
+  %loss = kiln.sum "bn->" %both : tensor<?x20xf64> -> tensor<f64>
+  %one = kiln.constant 1.0 : tensor<f64>
+  %ones = kiln.broadcast "->b" %one : tensor<f64> -> tensor<?xf64>
+  %count = kiln.sum "b->" %ones : tensor<?xf64> -> tensor<f64>
+  return %loss, %count : tensor<f64>, tensor<f64>
+}
+"""
+
+
+def philox(counter, key):
+    word = 2**32 - 1
+    for _ in range(10):
+        first, second = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
+        counter = (second >> 32 ^ counter[1] ^ key[0], second & word, first >> 32 ^ counter[3] ^ key[1], first & word)
+        key = (key[0] + 0x9E3779B9 & word, key[1] + 0xBB67AE85 & word)
+    return counter
+
+
+class Documented(harness.KilnTest):
+    """docs/models.md says how to reproduce a run elsewhere. Golden losses cover the order of samples, masks of words
+    and weight decay."""
+
+    def test_dropout_and_warm_up(self):
+        seed, stream = 2**32 + 3, 1975488342
+        self.write("mask.mlir", MASK.replace("SEED", str(seed)).replace("STREAM", str(stream)))
+        self.config("mask.yaml", {
+            "model": {"kind": "file", "path": "mask.mlir"}, "data": {"kind": "none"},
+            "training": {"global_batch": 5, "micro_batch": 2, "steps": 4, "precision": "f64",
+                         "optimizer": {"kind": "sgd", "learning_rate": 1e-30}, "schedule": {"warmup": 4}}})
+        lines = self.losses("train", "mask.yaml", "--run-folder", "run").splitlines()
+        for done, line in enumerate(lines):
+            kept = sum((philox((element, sample, done, seed >> 32), (seed % 2**32, stream))[0] >> 8) * 2.0**-24 >= 0.3
+                       for sample in range(5) for element in range(20))
+            self.assertAlmostEqual(float(line.split()[1]), kept / 0.7 / 5, places=12)
+        records = map(json.loads, (self.folder / "run/metrics.jsonl").read_text().splitlines())
+        self.assertEqual([record["learning_rate"] for record in records], [1e-30 * (step / 4) for step in range(1, 5)])
+
+
 @unittest.skipIf(harness.DEVICE == "dry", "dry reads no samples")
 class ChangedData(harness.KilnTest):
     """A data file that changes while it is trained on ends the run, and with it the checkpoints."""
@@ -114,14 +188,17 @@ class ChangedData(harness.KilnTest):
         self.assertEqual([path.name for path in self.folder.glob("runs/tokens/checkpoints/step-*")], ["step-000000"])
         return err
 
-    @staticmethod
-    def overwrite(path):
-        with path.open("r+b") as file:
-            file.write(b"\xff" * 8000)
+    def write_bad_ids(self, *options):
+        def overwrite(path):
+            with path.open("r+b") as file:
+                file.write(b"\xff" * 8000)
+
+        # The run may look after the file's time has changed and before its bytes have.
+        self.assertRegex(self.change_while_training(overwrite, *options),
+                         r"token \d+ has id 65535, which is not below the vocabulary of 256|was written to")
 
     def test_ids_outside_the_vocabulary(self):
-        err = self.change_while_training(self.overwrite)
-        self.assertRegex(err, r"token \d+ has id 65535, which is not below the vocabulary of 256")
+        self.write_bad_ids()
 
     def test_fewer_bytes(self):
         """The pages past the new end are gone; touching them is a bus error."""
@@ -134,8 +211,7 @@ class ChangedData(harness.KilnTest):
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_ids_outside_the_vocabulary_in_several_processes(self):
-        err = self.change_while_training(self.overwrite, "-n", "2")
-        self.assertRegex(err, r"token \d+ has id 65535")
+        self.write_bad_ids("-n", "2")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #include "compiler/config/Spelling.h"
 #include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/checkpoint/CompareTensors.h"
+#include "runtime/checkpoint/WeightVocabulary.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/Commands.h"
 
@@ -120,6 +121,8 @@ int exportTo(const std::string &path, const std::string &output) {
   printf("Weights of step %llu are in %s\n",
          static_cast<unsigned long long>(checkpoint->manifest().step),
          output.c_str());
+  if (!checkpoint->vocabulary().empty())
+    printf("Their vocabulary is in %s\n", vocabularyPathOf(output).c_str());
   return 0;
 }
 

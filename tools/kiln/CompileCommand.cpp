@@ -3,9 +3,7 @@
 #include "compiler/config/CacheKey.h"
 #include "compiler/config/Config.h"
 #include "runtime/artifact/Artifact.h"
-#include "tools/kiln/CheckInputFiles.h"
 #include "tools/kiln/CommandFiles.h"
-#include "tools/kiln/Commands.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/Ranks.h"
 #include "tools/kiln/ScratchFolder.h"
@@ -36,8 +34,8 @@ public:
   /// Path of the cached artifact that `prepare` found; empty for a miss.
   const std::string &cached() const { return hit; }
 
-  /// Whether a run of the config can read its files. Returns an exit code.
-  int checkFiles(const RunOptions &run) const;
+  /// Opens the files of a run, which the model must fit. Returns an exit code.
+  int openFiles(const RunOptions &run);
 
   /// Compiles to a file and offers it to the cache.
   int compile(const std::string &output);
@@ -53,6 +51,7 @@ private:
       std::chrono::steady_clock::now();
   Cache cache;
   std::optional<Config> config;
+  std::optional<InputFiles> files;
   std::string library, key, hit;
 };
 
@@ -96,11 +95,13 @@ int Compilation::prepare(CommandFiles files) {
   return 0;
 }
 
-int Compilation::checkFiles(const RunOptions &run) const {
-  Status status = checkInputFiles(*config, run);
-  if (!status.ok())
-    printError(status.message());
-  return status.exitCode();
+int Compilation::openFiles(const RunOptions &run) {
+  Expected<InputFiles> opened = InputFiles::open(*config, run);
+  if (opened.ok())
+    files.emplace(std::move(*opened));
+  else
+    printError(opened.status().message());
+  return opened.status().exitCode();
 }
 
 int Compilation::compile(const std::string &output) {
@@ -111,7 +112,9 @@ int Compilation::compile(const std::string &output) {
     printError(options.dumpFolder + ": " + error.message());
     return static_cast<int>(Code::io);
   }
-  int code = compileInChild(library, options, output);
+  int code =
+      compileInChild(library, options, output, files ? &*files : nullptr);
+  files.reset();
   if (code == 0 && !fs::exists(output, error)) {
     printError("the compiler wrote no artifact");
     code = exitInternal;
@@ -256,7 +259,7 @@ int runTrainCommand(const CompileArguments &options, const RunOptions &run) {
     return code;
   // The run itself checks them, soon enough if there is nothing to compile.
   if (compilation.cached().empty())
-    if (int code = compilation.checkFiles(run))
+    if (int code = compilation.openFiles(run))
       return code;
   int code = 0;
   std::optional<Session> session = compileAndLoad(compilation, run, code);

@@ -91,8 +91,17 @@ CompileFunction openCompiler(const std::string &library) {
   return reinterpret_cast<CompileFunction>(symbol);
 }
 
+/// The message with which the compiler rejects the model; null for none.
+const char *checkModel(const void *files, const uint8_t *model, size_t) {
+  static std::string message;
+  Status status = static_cast<const InputFiles *>(files)->checkModel(
+      *artifact::GetIndex(model));
+  message = "kiln: error: " + status.message();
+  return status.ok() ? nullptr : message.c_str();
+}
+
 int callCompiler(const std::string &library, const CompileArguments &options,
-                 const std::string &output) {
+                 const std::string &output, const InputFiles *files) {
   CompileFunction compile = openCompiler(library);
   if (!compile)
     return 1;
@@ -112,6 +121,9 @@ int callCompiler(const std::string &library, const CompileArguments &options,
   request.isReference = options.isReference;
   if (sharedActivity)
     request.showActivity = showActivity;
+  if (files)
+    request.checkModel = checkModel;
+  request.context = files;
   return compile(&request);
 }
 
@@ -198,12 +210,12 @@ std::string findCompilerLibrary() {
 }
 
 int compileInChild(const std::string &library, const CompileArguments &options,
-                   const std::string &output) {
+                   const std::string &output, const InputFiles *files) {
   SignalGuard guard;
   if (!sharedActivity && isatty(STDERR_FILENO))
     shareActivity();
   int status = SignalGuard::received() ? 0 : runInChild([&] {
-    return callCompiler(library, options, output);
+    return callCompiler(library, options, output, files);
   });
   if (status == -1)
     return 1;

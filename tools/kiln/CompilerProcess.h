@@ -2,7 +2,7 @@
 #ifndef KILN_TOOLS_KILN_COMPILER_PROCESS_H
 #define KILN_TOOLS_KILN_COMPILER_PROCESS_H
 
-#include "tools/kiln/Commands.h"
+#include "tools/kiln/InputFiles.h"
 
 #include <functional>
 #include <string>
@@ -36,9 +36,10 @@ std::string findCompilerLibrary();
 /// Compiles in a child process, so that neither LLVM nor its crashes come into
 /// this one. A signal that stops the command stops the child too. Returns the
 /// child's exit code, 128 + n after a signal from the user, and exitInternal
-/// when the child crashed.
+/// when the child crashed. The model must fit the files, unless they are null.
 int compileInChild(const std::string &library, const CompileArguments &options,
-                   const std::string &output);
+                   const std::string &output,
+                   const InputFiles *files = nullptr);
 
 /// Whether a child can open the library; prints why not.
 bool canOpenCompiler(const std::string &library);

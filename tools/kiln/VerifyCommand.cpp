@@ -3,7 +3,6 @@
 // own, and compares the losses with those of one device.
 #include "compiler/plan/PlanSpace.h"
 #include "runtime/artifact/Artifact.h"
-#include "tools/kiln/CheckInputFiles.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/ScratchFolder.h"
@@ -367,7 +366,7 @@ int runVerifyCommand(const CompileArguments &options, const std::string &plans,
   files.addInputs(config->files());
   Status status = files.check();
   if (status.ok())
-    status = checkInputFiles(*config, {});
+    status = InputFiles::open(*config, {}).status();
   if (!status.ok()) {
     printError(status.message());
     return status.exitCode();

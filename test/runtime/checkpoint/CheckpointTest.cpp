@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/CheckpointStore.h"
+#include "runtime/checkpoint/WeightVocabulary.h"
 #include "test/runtime/SampleArtifact.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +25,8 @@ static std::vector<TensorSource> tensors(const std::string &name,
 }
 
 static Status save(const CheckpointStore &store, uint64_t step,
-                   uint64_t keep = 3, int64_t elements = 100) {
+                   uint64_t keep = 3, int64_t elements = 100,
+                   const std::string &vocabulary = "") {
   Manifest manifest;
   manifest.writtenBy = "test";
   manifest.model = "sample";
@@ -33,7 +35,7 @@ static Status save(const CheckpointStore &store, uint64_t step,
   manifest.samples = 124;
   manifest.publicNames = {{"weight", {"a.weight", "b.weight"}}};
   return store.save(manifest, tensors("weight", elements),
-                    tensors("weight.moment", elements), keep);
+                    tensors("weight.moment", elements), keep, vocabulary);
 }
 
 static void ignore(const std::string &) {}
@@ -176,6 +178,39 @@ TEST(Checkpoint, ExportsPublicNames) {
   EXPECT_TRUE(file->find("b.weight"));
   EXPECT_EQ(file->entries().size(), 2u);
   EXPECT_EQ(checkpoint->exportWeights("/nonexistent/out").code(), Code::io);
+  EXPECT_FALSE(fs::exists(folder / "out.vocabulary.txt"));
+}
+
+// Weights of an embedding are of no use without the words of its rows.
+TEST(Checkpoint, KeepsAndExportsTheVocabulary) {
+  const std::string words = "[PAD]\n[UNK]\ncaf\xe9\n";
+  TemporaryFolder folder;
+  CheckpointStore store(folder.path());
+  ASSERT_TRUE(save(store, 1, 3, 100, words).ok());
+  std::string kept = store.list().back().path + "/vocabulary.txt";
+  EXPECT_EQ(readFile(kept), words);
+  std::optional<Checkpoint> checkpoint = store.openNewest(ignore);
+  ASSERT_TRUE(checkpoint);
+  EXPECT_EQ(checkpoint->vocabulary(), words);
+  ASSERT_TRUE(checkpoint->exportWeights(folder / "out.safetensors").ok());
+  EXPECT_EQ(readFile(folder / "out.vocabulary.txt"), words);
+  Expected<Safetensors> file = Safetensors::open(folder / "out.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  EXPECT_EQ(vocabularyHashOf(*file), sha256(words));
+
+  std::string path = folder / "out.safetensors";
+  EXPECT_TRUE(checkVocabulary(path, sha256(words), words).ok());
+  EXPECT_TRUE(checkVocabulary(path, sha256(words), "").ok());
+  EXPECT_TRUE(checkVocabulary(path, "", words).ok());
+  Status other = checkVocabulary(path, sha256(words), "[PAD]\n[UNK]\na\n");
+  EXPECT_EQ(other.code(), Code::inputRejected);
+  EXPECT_NE(other.message().find("data.vocabulary=" + folder.path() +
+                                 "/out.vocabulary.txt takes the words"),
+            std::string::npos)
+      << other.message();
+
+  writeFile(kept, "[PAD]\n[UNK]\ncafe\n");
+  EXPECT_FALSE(store.openNewest(ignore));
 }
 
 } // namespace kiln::test

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "runtime/data/Text.h"
+#include "runtime/data/Vocabulary.h"
 #include "test/runtime/data/Datasets.h"
 
 #include <map>

@@ -4,6 +4,7 @@
 #include "test/runtime/device/SampleDevice.h"
 
 #include <deque>
+#include <filesystem>
 #include <set>
 
 namespace kiln::test {
@@ -82,6 +83,24 @@ TEST(Feeder, GivesNoBatchWithAnIdOutOfRange) {
       expectRejected((*feeder)->next(), "token 9 has id 122");
     expectRejected(writeHeldOut(device, **dataset, 0), "token 9 has id 122");
   }
+}
+
+// The thread that prepares batches reads past the end of the file.
+TEST(Feeder, GivesNoBatchOfAFileThatShrinks) {
+  TemporaryFile file(std::string(20000, 'a'));
+  auto dataset = open(textData(file.path()));
+  ASSERT_TRUE(dataset.ok());
+  ProgramT native;
+  native.name = "train";
+  addInput(native, "tokens", ElementType::i32, 3, {4}, 0, 64);
+  Packed<Program, ProgramT> program(native);
+  std::vector<int32_t> arena(32);
+  SampleDevice memory(std::as_writable_bytes(std::span(arena)));
+  FedDevice device{&*program, &memory, 0, 3};
+  std::filesystem::resize_file(file.path(), 0);
+  auto feeder =
+      Feeder::start(**dataset, {4999, 3, 0, true}, std::span(&device, 1), 0);
+  expectRejected((*feeder)->next(), "has 0 bytes, had 20000");
 }
 
 TEST(Feeder, PositionsAreFedWithAnyDataAndWithout) {

@@ -41,23 +41,6 @@ TEST(LineReader, TakesBothLineEnds) {
   EXPECT_EQ(lines, (std::vector<std::string>{"1a", "2", "3b\rc", "4last"}));
 }
 
-TEST(Vocabulary, OrdersByCountThenBytes) {
-  WordCounts words;
-  words.add("b b b a a c d");
-  words.add("a d");
-  Vocabulary all(words, 2, 100);
-  EXPECT_EQ(all.size(), 6u);
-  EXPECT_EQ(all.find("a"), 2);
-  EXPECT_EQ(all.find("b"), 3);
-  EXPECT_EQ(all.find("d"), 4);
-  EXPECT_EQ(all.find("c"), 5);
-  EXPECT_EQ(all.find("e"), Vocabulary::unknown);
-  Vocabulary some(words, 5, 7);
-  EXPECT_EQ(some.size(), 7u);
-  EXPECT_EQ(some.find("b"), 6);
-  EXPECT_EQ(some.find("d"), Vocabulary::unknown);
-}
-
 TEST(QuoteBytes, ShowsWhatCannotBePrinted) {
   EXPECT_EQ(quoteBytes("a\tb\xff"), "'a\\x09b\\xff'");
   EXPECT_EQ(quoteBytes(std::string(50, 'a')),

@@ -78,6 +78,28 @@ TEST(TsvDataset, EndOfTheDataIsHeldOut) {
             std::string::npos);
 }
 
+// Words keep their ids when the data are others.
+TEST(TsvDataset, TakesAGivenVocabulary) {
+  TemporaryFile first("0\ta a a b b c\n"), second("1\tc b d\n");
+  auto training = open(tsvData(first.path()));
+  ASSERT_TRUE(training.ok()) << training.status().message();
+  EXPECT_EQ((*training)->vocabulary(), "[PAD]\n[UNK]\na\nb\nc\n");
+  TemporaryFile words{std::string((*training)->vocabulary())};
+  DataT data = tsvData(second.path());
+  data.vocabulary_path = words.path();
+  auto dataset = open(data);
+  ASSERT_TRUE(dataset.ok()) << dataset.status().message();
+  EXPECT_EQ(read(**dataset, "tokens", {4}, {0, 0}), (Numbers{4, 3, 1, 0}));
+  EXPECT_EQ((*dataset)->vocabulary(), (*training)->vocabulary());
+  EvaluationT heldOut;
+  heldOut.path = first.path();
+  auto evaluation = openHeldOut(data, heldOut);
+  ASSERT_TRUE(evaluation.ok()) << evaluation.status().message();
+  EXPECT_EQ(read(**evaluation, "tokens", {4}, {0, 0}), (Numbers{2, 2, 2, 3}));
+  data.vocabulary_path = "/nonexistent/words";
+  expectRejected(data, "data file /nonexistent/words: No such file");
+}
+
 TEST(TsvDataset, KeepsTheVocabularysSize) {
   TemporaryFile file("0\ta a a b b c\n");
   DataT data = tsvData(file.path());

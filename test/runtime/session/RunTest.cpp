@@ -268,6 +268,38 @@ TEST_F(RunTest, OtherDataAreRejected) {
   EXPECT_EQ(run.losses.substr(0, 2), "7 ");
 }
 
+// Ids of other data would be those of other words.
+TEST_F(RunTest, StateOfAnotherVocabularyIsRejected) {
+  index.data->kind = "documents";
+  index.data->predictions = index.data->sequence;
+  index.data->vocabulary = 100;
+  writeFile(folder / "text", "a b.\na c.\n\na d.\nb d.\n");
+  ASSERT_TRUE(train().status.ok());
+  const std::string words =
+      "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n.\na\nb\nd\nc\n";
+  EXPECT_EQ(readFile(folder / "run/vocabulary.txt"), words);
+  std::string last = folder / "run/checkpoints/step-000010/";
+  EXPECT_EQ(readFile(last + "vocabulary.txt"), words);
+
+  writeFile(folder / "text", "a b.\na e.\n\na d.\nb d.\n");
+  auto expectRejected = [&] {
+    Status status = train().status;
+    EXPECT_EQ(status.code(), Code::inputRejected);
+    EXPECT_NE(status.message().find("data.vocabulary=" + last +
+                                    "vocabulary.txt takes the words"),
+              std::string::npos)
+        << status.message();
+  };
+  expectRejected();
+  options.resume = "none";
+  index.training->init = last + "model.safetensors";
+  expectRejected();
+  index.data->vocabulary_path = last + "vocabulary.txt";
+  Result fitting = train();
+  EXPECT_TRUE(fitting.status.ok()) << fitting.status.message();
+  EXPECT_EQ(readFile(folder / "run/vocabulary.txt"), words);
+}
+
 TEST_F(RunTest, WithoutAPolicyTheLastStateIsKept) {
   index.checkpoint.reset();
   Result first = train();

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/data/Vocabulary.h"
+#include "runtime/data/ByteSource.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace kiln {
+
+Vocabulary::Vocabulary(const WordCounts &words, int32_t marks, uint64_t limit)
+    : marks_(static_cast<uint64_t>(marks)) {
+  using Entry = WordMap<uint64_t>::value_type;
+  std::vector<const Entry *> entries;
+  for (const Entry &entry : words.counts())
+    entries.push_back(&entry);
+  std::sort(entries.begin(), entries.end(), [](const Entry *a, const Entry *b) {
+    return a->second != b->second ? a->second > b->second : a->first < b->first;
+  });
+  for (const Entry *entry : entries)
+    if (size() < limit)
+      ids_.emplace(entry->first, static_cast<int32_t>(size()));
+}
+
+std::string Vocabulary::add(std::string_view line, uint64_t limit) {
+  WordReader words(line);
+  if (!words.next() || words.word() != line)
+    return "found " + quoteBytes(line) +
+           ", wanted one word as texts are split: in lower case, without "
+           "white space, a punctuation character by itself";
+  if (size() == limit)
+    return "found more than " + std::to_string(limit) +
+           " ids, wanted at most as many as model.vocabulary";
+  auto [word, isNew] = ids_.emplace(line, static_cast<int32_t>(size()));
+  if (!isNew)
+    return "found the word " + quoteBytes(line) + " again, first on line " +
+           std::to_string(word->second + 1);
+  return "";
+}
+
+Expected<Vocabulary> Vocabulary::open(const std::string &path, int32_t marks,
+                                      uint64_t limit) {
+  Expected<ByteSource> source = ByteSource::open(path);
+  if (!source.ok())
+    return source.status();
+  Vocabulary vocabulary(WordCounts(), marks, limit);
+  LineReader lines(asText(source->bytes()));
+  for (uint64_t id = 0; lines.next(); ++id) {
+    std::string fault;
+    if (id >= vocabulary.marks_)
+      fault = vocabulary.add(lines.line(), limit);
+    else if (lines.line() != markNames[id])
+      fault = "found " + quoteBytes(lines.line()) + ", wanted the mark " +
+              quoteBytes(markNames[id]);
+    if (!fault.empty())
+      return rejectData(path + ":" + std::to_string(lines.number()), fault);
+  }
+  if (vocabulary.ids_.empty())
+    return rejectData(path, "holds no words");
+  if (Status status = source->check(); !status.ok())
+    return status;
+  return vocabulary;
+}
+
+int32_t Vocabulary::find(std::string_view word) const {
+  auto found = ids_.find(word);
+  return found == ids_.end() ? unknown : found->second;
+}
+
+std::string Vocabulary::print() const {
+  std::vector<std::string_view> words(markNames, markNames + marks_);
+  words.resize(size());
+  for (const auto &[word, id] : ids_)
+    words[static_cast<size_t>(id)] = word;
+  std::string text;
+  for (std::string_view word : words)
+    text.append(word) += '\n';
+  return text;
+}
+
+} // namespace kiln
