@@ -215,7 +215,7 @@ Status TrainingLoop::compareRuns() {
 Status TrainingLoop::compareFiles() {
   for (const auto &[key, path] : session_.artifact().inputFiles()) {
     // Only samples to train on matter to a run that goes on.
-    bool isTrainedOn = key.starts_with("data.");
+    bool isTrainedOn = key == "data.path" || key == "data.labels";
     if (!isTrainedOn && !session_.world())
       continue;
     std::string fingerprint = fingerprintFile(path);
