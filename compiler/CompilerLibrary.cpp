@@ -24,6 +24,7 @@ int kilnCompile(const KilnCompileRequest *request) {
     options.dumpFolder = request->dumpFolder;
   if (request->cacheFolder)
     options.cacheFolder = request->cacheFolder;
+  options.outputName = request->outputName;
   options.showActivity = request->showActivity;
   kiln::Status status =
       kiln::compileConfig(*config, options, request->outputPath);
