@@ -153,10 +153,14 @@ static Status compileVerified(ModuleOp module, const Config &config,
   options.enter("kernels");
   ProgramCode code;
   if (failed(generateCode(module, config, options, *backends, code)))
-    return text.fail(Code::internal, "error: kernels could not be generated");
+    return code.status.ok()
+               ? text.fail(Code::internal,
+                           "error: kernels could not be generated")
+               : Status(code.status.code(), "error: " + code.status.message());
   options.enter("artifact");
-  Status written = writeArtifact(getImages(module), code, config, plan,
-                                 *backends, outputPath);
+  Status written = writeArtifact(
+      getImages(module), code, config, plan, *backends, outputPath,
+      options.outputName.empty() ? outputPath : options.outputName);
   if (!written.ok())
     return Status(written.code(), "error: " + written.message());
   return {};

@@ -24,6 +24,8 @@ struct CompileOptions {
   std::string dumpFolder;
   /// Folder of the cache that kernels are looked up in; empty for none.
   std::string cacheFolder;
+  /// The artifact's name in messages; empty for its path.
+  std::string outputName;
   llvm::ArrayRef<BackendKind> backends = getBackendKinds();
   /// The backend of the devices; empty for the one that the config's
   /// devices.kind names.

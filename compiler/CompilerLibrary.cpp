@@ -24,6 +24,7 @@ int kilnCompile(const KilnCompileRequest *request) {
     options.dumpFolder = request->dumpFolder;
   if (request->cacheFolder)
     options.cacheFolder = request->cacheFolder;
+  options.outputName = request->outputName;
   options.showActivity = request->showActivity;
   if (request->checkModel)
     options.checkModel = [&](std::span<const uint8_t> model) {

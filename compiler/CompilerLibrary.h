@@ -21,9 +21,10 @@ struct KilnCompileRequest {
   const char *configPath;
   const char *const *overrides;
   size_t overrideCount;
-  /// Where the artifact goes. A temporary file of the command's: it may be
-  /// written in place, the command publishes it by renaming.
+  /// Where the artifact goes, and what messages call it. A temporary file of
+  /// the command's, which is written in place; the command publishes it.
   const char *outputPath;
+  const char *outputName;
   /// Folder for the IR after each pass, or null. It exists.
   const char *dumpFolder;
   /// Folder of the cache that kernels are kept in, or null.

@@ -513,7 +513,8 @@ flatbuffers::DetachedBuffer IndexWriter::write() {
 
 Status writeArtifact(ArrayRef<ModuleOp> images, const ProgramCode &code,
                      const Config &config, const Plan &plan,
-                     const Backends &backends, const std::string &path) {
+                     const Backends &backends, const std::string &path,
+                     const std::string &name) {
   flatbuffers::DetachedBuffer bytes =
       IndexWriter(images, code, config, plan, backends).write();
   std::vector<Section> sections = {
@@ -523,7 +524,7 @@ Status writeArtifact(ArrayRef<ModuleOp> images, const ProgramCode &code,
     for (const CodeSection &section : target.sections)
       sections.push_back(
           {section.name, std::as_bytes(std::span(section.bytes))});
-  return writeContainer(path, sections);
+  return writeContainer(path, sections, name);
 }
 
 } // namespace kiln

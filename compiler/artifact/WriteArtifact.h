@@ -13,11 +13,11 @@
 namespace kiln {
 
 /// Writes planned images, their code, the config and its resolved plan as one
-/// .kiln file.
+/// .kiln file, in place; messages call it `name`.
 Status writeArtifact(llvm::ArrayRef<mlir::ModuleOp> images,
                      const ProgramCode &code, const Config &config,
                      const Plan &plan, const Backends &backends,
-                     const std::string &path);
+                     const std::string &path, const std::string &name);
 
 } // namespace kiln
 

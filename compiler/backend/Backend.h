@@ -6,6 +6,7 @@
 
 #include "compiler/backend/Tuning.h"
 #include "dialects/exec/Exec.h"
+#include "runtime/Status.h"
 
 #include <memory>
 #include <string>
@@ -62,6 +63,9 @@ struct GeneratedCode {
   std::vector<CodeSection> sections;
   /// The stages of each kernel, as its code has them.
   std::vector<std::vector<KernelStage>> stages;
+  /// A failure of the machine that compiles, not of the compiler. Then there is
+  /// no code.
+  Status status;
 };
 
 /// Compiled code by a key that names all it depends on. Implemented by the
@@ -156,6 +160,7 @@ struct ProgramCode {
     std::vector<CodeSection> sections;
   };
   std::vector<Target> targets; // In the order of Backends::getAll.
+  Status status;               // As in GeneratedCode.
 };
 
 } // namespace kiln

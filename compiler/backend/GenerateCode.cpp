@@ -42,6 +42,11 @@ struct GenerateCodePass : impl::GenerateCodeBase<GenerateCodePass> {
       FailureOr<GeneratedCode> generated = backend->generate(kernels, store);
       if (failed(generated))
         return signalPassFailure();
+      if (!generated->status.ok()) {
+        if (code)
+          code->status = generated->status;
+        return signalPassFailure();
+      }
       record(kernels, *generated);
       if (code)
         code->targets.push_back({backend->getName().str(), backend->getTarget(),

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/config/Cache.h"
+#include "compiler/config/TemporaryFiles.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,70 +13,6 @@
 namespace kiln {
 
 namespace fs = std::filesystem;
-
-static constexpr char temporaryMark[] = ".tmp-";
-
-/// Writes all bytes; returns 0 or errno.
-static int writeBytes(int target, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    ssize_t written = write(target, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR)
-      continue;
-    if (written < 0)
-      return errno;
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-  return 0;
-}
-
-/// Copies all bytes; returns 0 or errno.
-static int copyBytes(int source, int target) {
-  std::vector<std::byte> buffer(1 << 20);
-  while (true) {
-    ssize_t count = read(source, buffer.data(), buffer.size());
-    if (count == 0)
-      return 0;
-    if (count < 0 && errno == EINTR)
-      continue;
-    if (count < 0)
-      return errno;
-    if (int error = writeBytes(
-            target, std::span(buffer).first(static_cast<size_t>(count))))
-      return error;
-  }
-}
-
-/// Has `fill(descriptor)`, which returns 0 or errno, write a file beside the
-/// target and renames it.
-template <typename Fill>
-static int writeAtomically(const std::string &target, Fill fill) {
-  static std::atomic<unsigned> number = 0;
-  std::string temporary = target + temporaryMark + std::to_string(getpid()) +
-                          "-" + std::to_string(number++);
-  int to =
-      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (to < 0)
-    return errno;
-  int error = fill(to);
-  // Some file systems report a full disk only here.
-  if (close(to) != 0 && error == 0)
-    error = errno;
-  if (error == 0 && rename(temporary.c_str(), target.c_str()) != 0)
-    error = errno;
-  if (error != 0)
-    unlink(temporary.c_str());
-  return error;
-}
-
-int copyAtomically(const std::string &source, const std::string &target) {
-  int from = open(source.c_str(), O_RDONLY | O_CLOEXEC);
-  if (from < 0)
-    return errno;
-  int error =
-      writeAtomically(target, [&](int to) { return copyBytes(from, to); });
-  close(from);
-  return error;
-}
 
 Cache::Cache(std::string folder, std::function<void(const std::string &)> warn,
              Kind kind)
@@ -165,8 +99,7 @@ std::string Cache::publish(const std::string &key,
   if (!prepareFolder())
     return "";
   std::string path = pathOf(key);
-  return report(path, writeAtomically(
-                          path, [&](int to) { return writeBytes(to, bytes); }));
+  return report(path, writeAtomically(path, bytes));
 }
 
 /// The path, or empty after a failure, which is reported once.
@@ -194,17 +127,22 @@ std::vector<Cache::Entry> Cache::list() const {
   return entries;
 }
 
+void Cache::removeRemains() const {
+  if (!folder.empty())
+    kiln::removeRemains(folder, "kiln_");
+}
+
+std::string Cache::scratchParent() {
+  std::error_code error;
+  fs::path otherwise = fs::temp_directory_path(error);
+  return prepareFolder() ? folder : error ? "." : otherwise.string();
+}
+
 size_t Cache::clear() {
   size_t count = 0;
   for (const Entry &entry : list())
     count += unlink(entry.path.c_str()) == 0;
-  std::error_code error;
-  for (const fs::directory_entry &file :
-       fs::directory_iterator(folder, error)) {
-    std::string name = file.path().filename().string();
-    if (name.starts_with("kiln_") && name.find(temporaryMark) != name.npos)
-      unlink(file.path().c_str());
-  }
+  removeRemains();
   return count;
 }
 

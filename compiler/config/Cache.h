@@ -47,9 +47,14 @@ public:
   /// All entries of the kind by key.
   std::vector<Entry> list() const;
 
-  /// Removes all entries of the kind and the remains of interrupted writers;
+  /// Removes all entries of the kind and what ended processes left behind;
   /// returns the number of entries removed.
   size_t clear();
+  /// Removes temporary files of processes that have ended.
+  void removeRemains() const;
+
+  /// Folder for temporary files: this one, or the system's if it is unusable.
+  std::string scratchParent();
 
   const std::string &path() const { return folder; }
 
@@ -64,11 +69,6 @@ private:
   const char *suffix;
   bool hasWarned = false;
 };
-
-/// Writes a copy of a file beside its target and renames it over the target,
-/// which is thus complete or untouched. On failure returns errno and leaves
-/// nothing.
-int copyAtomically(const std::string &source, const std::string &target);
 
 } // namespace kiln
 

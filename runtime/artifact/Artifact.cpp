@@ -23,8 +23,10 @@ static Status reject(const std::string &origin, const std::string &message) {
                 origin + ": " + message + "; compile again with this kiln");
 }
 
-Expected<Artifact> Artifact::load(const std::string &path) {
-  Expected<Container> container = Container::open(path);
+Expected<Artifact> Artifact::load(const std::string &path,
+                                  const std::string &name) {
+  Expected<Container> container =
+      Container::open(path, name.empty() ? path : name);
   if (!container.ok())
     return container.status();
   return fromContainer(std::move(*container));

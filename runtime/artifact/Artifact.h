@@ -16,7 +16,9 @@ namespace kiln {
 /// been executed.
 class Artifact {
 public:
-  static Expected<Artifact> load(const std::string &path);
+  /// Messages call the file `name`, if that is not empty.
+  static Expected<Artifact> load(const std::string &path,
+                                 const std::string &name = "");
   static Expected<Artifact> fromContainer(Container container);
 
   const artifact::Index &index() const { return *index_; }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
@@ -138,13 +137,14 @@ Status writeAll(int file, std::span<const std::byte> bytes,
   return Status();
 }
 
-Expected<std::vector<std::byte>> readFile(const std::string &path) {
+Expected<std::vector<std::byte>> readFile(const std::string &path,
+                                          const std::string &name) {
   // A FIFO would block until somebody writes to it.
   int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0)
     return errno == ENOENT
-               ? Status(Code::inputRejected, path + ": no such file")
-               : failIo(path, "open");
+               ? Status(Code::inputRejected, name + ": no such file")
+               : failIo(name, "open");
   struct stat info;
   bool isRegular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
   std::vector<std::byte> bytes(isRegular ? info.st_size : 0);
@@ -158,12 +158,12 @@ Expected<std::vector<std::byte>> readFile(const std::string &path) {
       break;
     filled += static_cast<size_t>(got);
   }
-  Status failure = got < 0 ? failIo(path, "read") : Status();
+  Status failure = got < 0 ? failIo(name, "read") : Status();
   ::close(file);
   if (!failure.ok())
     return failure;
   if (!isRegular)
-    return Status(Code::inputRejected, path + ": is not a regular file");
+    return Status(Code::inputRejected, name + ": is not a regular file");
   bytes.resize(filled);
   return bytes;
 }
@@ -200,33 +200,25 @@ std::vector<std::byte> packContainer(std::span<const Section> sections) {
 }
 
 Status writeContainer(const std::string &path,
-                      std::span<const Section> sections) {
+                      std::span<const Section> sections,
+                      const std::string &name) {
   std::vector<std::byte> bytes = packContainer(sections);
-  // Process and counter keep two writers of one path from sharing a file.
-  static std::atomic<unsigned> counter{0};
-  std::string temporary = path + ".tmp." + std::to_string(::getpid()) + "." +
-                          std::to_string(counter++);
   int file =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
   if (file < 0)
-    return failIo(temporary, "create");
-  Status status = writeAll(file, bytes, temporary);
-  if (status.ok() && ::fsync(file) != 0)
-    status = failIo(temporary, "flush");
+    return failIo(name, "create");
+  Status status = writeAll(file, bytes, name);
   if (::close(file) != 0 && status.ok())
-    status = failIo(temporary, "close");
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
-    status = failIo(path, "rename a temporary file to it");
-  if (!status.ok())
-    ::unlink(temporary.c_str());
+    status = failIo(name, "close");
   return status;
 }
 
-Expected<Container> Container::open(const std::string &path) {
-  Expected<std::vector<std::byte>> bytes = readFile(path);
+Expected<Container> Container::open(const std::string &path,
+                                    const std::string &name) {
+  Expected<std::vector<std::byte>> bytes = readFile(path, name);
   if (!bytes.ok())
     return bytes.status();
-  return parse(std::move(*bytes), path);
+  return parse(std::move(*bytes), name);
 }
 
 Expected<Container> Container::parse(std::vector<std::byte> bytes,

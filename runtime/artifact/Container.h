@@ -42,18 +42,22 @@ struct Section {
 /// The bytes of a container. Equal sections give equal bytes.
 std::vector<std::byte> packContainer(std::span<const Section> sections);
 
-/// Writes a container beside `path` and renames it, so that a reader sees the
-/// old file or the complete new one.
+/// Writes a container in place; messages call the file `name`.
 Status writeContainer(const std::string &path,
-                      std::span<const Section> sections);
+                      std::span<const Section> sections,
+                      const std::string &name);
 
 /// A container whose every byte has been verified. The bytes are private to the
 /// process: changing the file afterwards has no effect.
 class Container {
 public:
-  /// Reads and verifies a file; `inputRejected` if it is not an intact
-  /// container of this version.
-  static Expected<Container> open(const std::string &path);
+  /// Reads and verifies a file, which messages call `name`; `inputRejected` if
+  /// it is not an intact container of this version.
+  static Expected<Container> open(const std::string &path,
+                                  const std::string &name);
+  static Expected<Container> open(const std::string &path) {
+    return open(path, path);
+  }
 
   /// Verifies bytes in memory; `origin` names them in messages.
   static Expected<Container> parse(std::vector<std::byte> bytes,

@@ -70,7 +70,7 @@ Session::Session(Artifact artifact, World *world)
 
 Expected<Session> Session::load(const std::string &path,
                                 const SessionOptions &options) {
-  Expected<Artifact> artifact = Artifact::load(path);
+  Expected<Artifact> artifact = Artifact::load(path, options.name);
   Status status = kiln::agree(options.world, artifact.status());
   if (status.ok() && options.world)
     status = compareArtifacts(*artifact, *options.world);

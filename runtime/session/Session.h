@@ -22,6 +22,8 @@ struct SessionOptions {
   unsigned threads = 0;
   /// Measure every command, see Session::profile.
   bool isProfiled = false;
+  /// The artifact's name in messages; empty for its path.
+  std::string name;
   /// May refuse a verified artifact before any of its code is loaded or any
   /// file is written.
   std::function<Status(const Artifact &)> admit;

@@ -257,25 +257,38 @@ class Command(KilnTest):
             self.assertIn(f"Resumed from runs/m/checkpoints/step-{steps:06}", out)
             self.assertEqual(len((self.folder / "losses").read_text().splitlines()), 1)
 
-    def check_interrupted_compile(self, has_begun):
-        before = self.files()
+    def stop_compiling(self, number):
+        """Stops a compilation, and the compiler with it, while it runs; returns the exit code."""
         process = self.start("compile", "tiny.yaml", "-o", "m.kiln", start_new_session=True)
-        while process.poll() is None and not has_begun(process):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        while process.poll() is None and not children.read_text():
             os.sched_yield()
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         process.communicate()
-        self.assertEqual(process.returncode, 128 + signal.SIGINT)
+        return process.returncode
+
+    def test_stopped_compile_leaves_nothing(self):
+        (self.folder / "tmp").mkdir()
+        self.environment["TMPDIR"] = str(self.folder / "tmp")
+        before = self.files()
+        self.assertEqual(self.stop_compiling(signal.SIGINT), 128 + signal.SIGINT)
+        self.assertEqual(self.stop_compiling(signal.SIGKILL), -signal.SIGKILL)
         self.assertEqual(self.files(), before)
-        self.assertEqual(self.scratch_folders(), [])
+        # A kernel may have been on its way to the cache; the next command removes it.
+        self.kiln("compile", "tiny.yaml", "-o", "m.kiln")
+        self.assertEqual([name for name in os.listdir(self.folder / "cache") if ".tmp-" in name], [])
 
-    def scratch_folders(self):
-        return [path for path in self.folder.iterdir() if path.name.startswith(".kiln")]
+    def test_no_temporary_folder_is_needed(self):
+        self.environment["TMPDIR"] = "/nowhere"
+        self.kiln("train", "mlp.yaml", "--no-cache")
+        self.kiln("compile", "mlp.yaml", "-o", "m.kiln", "devices.count=2")
+        self.kiln("verify", "mlp.yaml", "--plans", "1")
 
-    def test_interrupted_compile_leaves_nothing(self):
-        # As soon as there is a file to clean up, and once the compiler runs.
-        self.check_interrupted_compile(lambda _: self.scratch_folders())
-        self.check_interrupted_compile(
-            lambda process: Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
+    def test_messages_name_the_config(self):
+        # The artifact has no name of its own, in one process or several.
+        for options in ((), ("--no-cache",)):
+            _, err = self.kiln("train", "mlp.yaml", "-n", "3", "devices.count=2", *options, code=2)
+            self.assertIn("mlp.yaml: compiled for 2 devices", err)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,10 @@ int exportTo(const std::string &path, const std::string &output) {
   Expected<Checkpoint> checkpoint = openCheckpoint(path);
   if (!checkpoint.ok())
     return fail(checkpoint.status());
+  std::error_code error;
+  if (fs::exists(output, error) && !fs::is_regular_file(output, error))
+    return reportUsage("-o " + output +
+                       ": found no regular file, which alone can be replaced");
   CommandFiles files;
   files.addInputFolder("checkpoint", checkpoint->folder());
   files.addOutput("-o", output);

@@ -2,11 +2,11 @@
 #include "compiler/config/Cache.h"
 #include "compiler/config/CacheKey.h"
 #include "compiler/config/Config.h"
+#include "compiler/config/TemporaryFiles.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/Ranks.h"
-#include "tools/kiln/ScratchFolder.h"
 
 #include <chrono>
 #include <cstdio>
@@ -14,12 +14,18 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 namespace kiln {
 
 namespace fs = std::filesystem;
 
 namespace {
+
+int reportIo(const std::string &path, int error) {
+  printError(path + ": " + std::strerror(error));
+  return static_cast<int>(Code::io);
+}
 
 /// One compilation from config to a file that can be run.
 class Compilation {
@@ -31,17 +37,20 @@ public:
   /// looks into the cache. Returns an exit code.
   int prepare(CommandFiles files);
 
-  /// Path of the cached artifact that `prepare` found; empty for a miss.
-  const std::string &cached() const { return hit; }
+  /// Whether `prepare` found the artifact in the cache.
+  bool isCached() const { return !hit.empty(); }
 
   /// Opens the files of a run, which the model must fit. Returns an exit code.
   int openFiles(const RunOptions &run);
 
-  /// Compiles to a file and offers it to the cache.
-  int compile(const std::string &output);
+  /// Compiles and offers the artifact to the cache, unless it came from there.
+  int compile();
 
   /// Peak bytes and time, as the last lines on stdout.
-  int report(const std::string &artifactPath) const;
+  int report() const;
+
+  /// Path of the artifact, as long as this object lives.
+  std::string artifact() const { return hit.empty() ? compiled.path() : hit; }
 
 private:
   void saveReproducer() const;
@@ -50,6 +59,7 @@ private:
   std::chrono::steady_clock::time_point start =
       std::chrono::steady_clock::now();
   Cache cache;
+  MemoryFile compiled{"kiln-artifact"};
   std::optional<Config> config;
   std::optional<InputFiles> files;
   std::string library, key, hit;
@@ -85,6 +95,7 @@ int Compilation::prepare(CommandFiles files) {
   }
   key = *hash;
   printf("Compile hash is: %s\n", key.c_str());
+  cache.removeRemains();
   // To dump the IR after each pass, the passes must run.
   if (options.usesCache && options.dumpFolder.empty())
     hit = cache.lookUp(
@@ -104,7 +115,13 @@ int Compilation::openFiles(const RunOptions &run) {
   return opened.status().exitCode();
 }
 
-int Compilation::compile(const std::string &output) {
+int Compilation::compile() {
+  if (!hit.empty())
+    return 0;
+  if (!compiled.isOpen()) {
+    printError("the system refuses a file in memory for the artifact");
+    return static_cast<int>(Code::failed);
+  }
   std::error_code error;
   if (!options.dumpFolder.empty() &&
       !fs::is_directory(options.dumpFolder, error) &&
@@ -112,17 +129,17 @@ int Compilation::compile(const std::string &output) {
     printError(options.dumpFolder + ": " + error.message());
     return static_cast<int>(Code::io);
   }
-  int code =
-      compileInChild(library, options, output, files ? &*files : nullptr);
+  int code = compileInChild(library, options, compiled.path(),
+                            files ? &*files : nullptr);
   files.reset();
-  if (code == 0 && !fs::exists(output, error)) {
+  if (code == 0 && fs::file_size(compiled.path(), error) == 0) {
     printError("the compiler wrote no artifact");
     code = exitInternal;
   }
   if (code == exitInternal)
     saveReproducer();
   if (code == 0 && options.usesCache)
-    cache.publish(key, output);
+    cache.publish(key, compiled.path());
   return code;
 }
 
@@ -149,11 +166,11 @@ void Compilation::saveReproducer() const {
     printError("internal compiler error; " + path + " could not be written");
 }
 
-int Compilation::report(const std::string &artifactPath) const {
-  Expected<Artifact> artifact = Artifact::load(artifactPath);
-  if (!artifact.ok()) {
+int Compilation::report() const {
+  Expected<Artifact> loaded = Artifact::load(artifact(), options.config);
+  if (!loaded.ok()) {
     printError("the compiler wrote an artifact that does not load: " +
-               artifact.status().message());
+               loaded.status().message());
     saveReproducer();
     return exitInternal;
   }
@@ -162,7 +179,7 @@ int Compilation::report(const std::string &artifactPath) const {
           .count();
   // The images differ in their share of the batch.
   uint64_t peak = 0, host = 0;
-  for (const artifact::Image *image : *artifact->index().images()) {
+  for (const artifact::Image *image : *loaded->index().images()) {
     peak = std::max(peak, image->arena_bytes());
     host = std::max(host, image->host_bytes());
   }
@@ -177,67 +194,49 @@ int Compilation::report(const std::string &artifactPath) const {
   return 0;
 }
 
-int reportIo(const std::string &path, int error) {
-  printError(path + ": " + std::strerror(error));
-  return static_cast<int>(Code::io);
-}
-
 } // namespace
+
+/// Finds before compiling that the output cannot be written.
+static int checkOutput(const std::string &output) {
+  std::error_code error;
+  fs::path parent = fs::path(output).parent_path();
+  if (fs::is_directory(output, error))
+    return reportIo(output, EISDIR);
+  if (access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK) != 0)
+    return reportIo(output, errno);
+  return 0;
+}
 
 int runCompileCommand(const CompileArguments &options) {
   Compilation compilation(options);
   if (int code = compilation.prepare(CommandFiles()))
     return code;
-  fs::path output = options.output;
-  if (!compilation.cached().empty()) {
-    if (int error = copyAtomically(compilation.cached(), options.output))
-      return reportIo(options.output, error);
-    return compilation.report(options.output);
-  }
-  SignalGuard guard; // Before there is a file to clean up.
-  // Beside the output, so that publishing it is a rename.
-  fs::path parent = output.parent_path();
-  ScratchFolder scratch(parent.empty() ? "." : parent);
-  if (scratch.error)
-    return reportIo(options.output, scratch.error);
-  std::string compiled = (scratch.path / "artifact.kiln").string();
-  if (int code = compilation.compile(compiled))
+  if (int code = checkOutput(options.output))
     return code;
-  if (int code = compilation.report(compiled))
+  SignalGuard guard; // Before there is a file to clean up.
+  if (int code = compilation.compile())
+    return code;
+  if (int code = compilation.report())
     return code;
   if (int signal = SignalGuard::received())
     return 128 + signal;
-  if (std::rename(compiled.c_str(), options.output.c_str()) != 0)
-    return reportIo(options.output, errno);
+  if (int error = copyAtomically(compilation.artifact(), options.output))
+    return reportIo(options.output, error);
   return 0;
 }
 
-/// The session for a config, or none if other processes run it. The artifact is
-/// loaded into memory and its scratch file removed on return, so that killing
-/// the training leaves none behind.
+/// The session for a config, or none if other processes run it.
 static std::optional<Session> compileAndLoad(Compilation &compilation,
                                              const RunOptions &run, int &code) {
-  SignalGuard guard; // Before there is a file to clean up.
-  std::optional<ScratchFolder> scratch;
-  std::string artifact = compilation.cached();
-  if (artifact.empty()) {
-    scratch.emplace(ScratchFolder::defaultParent());
-    if (scratch->error) {
-      code = reportIo(ScratchFolder::defaultParent().string(), scratch->error);
-      return std::nullopt;
-    }
-    artifact = (scratch->path / "artifact.kiln").string();
-    if ((code = compilation.compile(artifact)))
-      return std::nullopt;
-  }
-  if ((code = compilation.report(artifact)))
+  SignalGuard guard;
+  if ((code = compilation.compile()) || (code = compilation.report()))
     return std::nullopt;
   if (run.processes != 0) {
-    code = runRanks(artifact, run);
+    code = runRanks(compilation.artifact(), run);
     return std::nullopt;
   }
   std::optional<Session> session =
-      loadSession(artifact, run, /*world=*/nullptr, code);
+      loadSession(compilation.artifact(), run, /*world=*/nullptr, code);
   if (int signal = SignalGuard::received()) {
     code = 128 + signal;
     return std::nullopt;
@@ -245,7 +244,7 @@ static std::optional<Session> compileAndLoad(Compilation &compilation,
   return session;
 }
 
-int runTrainCommand(const CompileArguments &options, const RunOptions &run) {
+int runTrainCommand(const CompileArguments &options, RunOptions run) {
   if (World::isOneOfMany()) {
     printError("mpirun has started several of kiln train, each of which would "
                "train alone; wanted kiln train -n N, or kiln compile and "
@@ -258,10 +257,11 @@ int runTrainCommand(const CompileArguments &options, const RunOptions &run) {
   if (int code = compilation.prepare(std::move(files)))
     return code;
   // The run itself checks them, soon enough if there is nothing to compile.
-  if (compilation.cached().empty())
+  if (!compilation.isCached())
     if (int code = compilation.openFiles(run))
       return code;
   int code = 0;
+  run.name = options.config;
   std::optional<Session> session = compileAndLoad(compilation, run, code);
   return session ? runSession(*session, run) : code;
 }

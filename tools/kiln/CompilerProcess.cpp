@@ -114,6 +114,8 @@ int callCompiler(const std::string &library, const CompileArguments &options,
   request.overrides = overrides.data();
   request.overrideCount = overrides.size();
   request.outputPath = output.c_str();
+  request.outputName =
+      options.output.empty() ? options.config.c_str() : options.output.c_str();
   request.dumpFolder =
       options.dumpFolder.empty() ? nullptr : options.dumpFolder.c_str();
   std::string cache = options.usesCache ? Cache::defaultFolder() : "";

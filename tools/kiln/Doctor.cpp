@@ -95,9 +95,9 @@ void checkMpi() {
 void checkDisk() {
   struct statvfs status;
   std::error_code error;
-  std::string folder = std::filesystem::temp_directory_path(error).string();
+  std::string folder = std::filesystem::current_path(error).string();
   if (error || statvfs(folder.c_str(), &status) != 0)
-    print("warn", "disk", "no folder for temporary files");
+    print("warn", "disk", "the working directory is gone");
   else
     print("ok", "disk",
           printBytes(uint64_t(status.f_bavail) * status.f_frsize) +

@@ -32,13 +32,13 @@ kiln VERB --help lists the options of a verb; kiln --version prints the version.
 }
 
 static const char environmentHelp[] =
-    R"(KILN_CACHE_DIR          folder of compiled artifacts
+    R"(KILN_CACHE_DIR          folder of compiled artifacts and temporary files
 XDG_CACHE_HOME          else they are in $XDG_CACHE_HOME/kiln, or ~/.cache/kiln
 KILN_COMPILER_LIBRARY   path of libKilnCompiler.so, if not beside the command
 KILN_COLLECTIVE_TIMEOUT seconds after which a device or process that does not
                         come to a collective is given up, 300
 KILN_FAULT              for tests: link:delay_us=N makes links slower
-TMPDIR                  where `kiln train` compiles to
+TMPDIR                  for temporary files, if the cache folder is unusable
 )";
 
 static const char exitCodeHelp[] = R"( 0  done

@@ -97,6 +97,7 @@ std::vector<std::string> makeCommand(const std::string &artifact,
     if (!value.empty())
       command.push_back(std::string("--") + name + "=" + value);
   };
+  add("name", options.name);
   add("losses", options.losses);
   add("resume", options.resume);
   add("trace", options.trace.path);

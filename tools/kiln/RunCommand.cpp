@@ -112,6 +112,7 @@ std::optional<Session> loadSession(const std::string &artifact,
                                    const RunOptions &options, World *world,
                                    int &code) {
   SessionOptions sessionOptions;
+  sessionOptions.name = options.name;
   sessionOptions.isProfiled = options.isProfiled;
   sessionOptions.admit = [&](const Artifact &loaded) {
     CommandFiles files;
@@ -128,9 +129,9 @@ std::optional<Session> loadSession(const std::string &artifact,
     return std::nullopt;
   }
   if (!session->index().training()) {
-    code = fail(
-        Status(Code::inputRejected, artifact + ": holds no training program"),
-        world);
+    code = fail(Status(Code::inputRejected, session->artifact().origin() +
+                                                ": holds no training program"),
+                world);
     return std::nullopt;
   }
   return std::move(*session);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Trains a few steps under many plans, each as `kiln train` in a process of its
 // own, and compares the losses with those of one device.
+#include "compiler/config/Cache.h"
+#include "compiler/config/TemporaryFiles.h"
 #include "compiler/plan/PlanSpace.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
-#include "tools/kiln/ScratchFolder.h"
 
 #include <algorithm>
 #include <charconv>
@@ -87,8 +88,8 @@ class Trials {
 public:
   Trials(const CompileArguments &options, uint64_t steps,
          const std::filesystem::path &folder)
-      : options(options), steps(steps), losses(folder / "losses"),
-        log(folder / "log") {}
+      : options(options), steps(steps), folder(folder),
+        losses(folder / "losses"), log(folder / "log") {}
 
   Outcome train(const Plan &plan) const {
     return measure(describe("train", plan));
@@ -105,7 +106,9 @@ public:
     std::vector<std::string> arguments = describe("compile", plan);
     arguments.insert(arguments.end(), {"--output", artifact});
     Outcome compiled = run(arguments);
-    return compiled.exitCode ? compiled : measure({"run", artifact});
+    return compiled.exitCode
+               ? compiled
+               : measure({"run", artifact, "--name=" + options.config});
   }
 
 private:
@@ -131,6 +134,10 @@ private:
     std::ifstream lines(log);
     for (std::string line; outcome.exitCode && std::getline(lines, line);)
       outcome.reason = line;
+    // A plan writes nowhere else.
+    if (outcome.exitCode == static_cast<int>(Code::io))
+      outcome.reason = "kiln: error: temporary files cannot be written in " +
+                       folder.parent_path().string();
     return outcome;
   }
 
@@ -151,6 +158,7 @@ private:
 
   const CompileArguments &options;
   uint64_t steps;
+  std::filesystem::path folder;
   std::string losses, log;
 };
 
@@ -373,14 +381,15 @@ int runVerifyCommand(const CompileArguments &options, const std::string &plans,
   }
   Comparison comparison = choosePlansOf(*config, *count);
   SignalGuard guard; // Before there is a file to clean up.
-  ScratchFolder scratch(ScratchFolder::defaultParent());
-  if (scratch.error) {
-    printError(ScratchFolder::defaultParent().string() + ": " +
-               std::strerror(scratch.error));
+  std::string parent =
+      Cache(Cache::defaultFolder(), printWarning).scratchParent();
+  ScratchFolder scratch(parent);
+  if (scratch.error()) {
+    printError(parent + ": " + std::strerror(scratch.error()));
     return static_cast<int>(Code::io);
   }
-  int code = comparePlans(Trials(options, steps, scratch.path), *config,
-                          comparison, scratch.path / "artifact");
+  int code = comparePlans(Trials(options, steps, scratch.path()), *config,
+                          comparison, scratch.path() / "artifact");
   int signal = SignalGuard::received();
   return signal ? 128 + signal : code;
 }

@@ -313,10 +313,11 @@ FailureOr<GeneratedCode> CpuBackend::generate(ArrayRef<exec::KernelOp> kernels,
     if (store)
       store->publish(keys[number], objects[number]);
   }
-  std::string error;
-  FailureOr<std::string> library = linkObjects(objects, error);
-  if (failed(library))
-    return kernels.front()->emitError(error);
+  Expected<std::string> library = linkObjects(objects);
+  if (!library.ok()) {
+    code.status = library.status();
+    return code;
+  }
   code.sections.push_back({"kernels.cpu", std::move(*library)});
   for (exec::KernelOp kernel : kernels)
     code.stages.push_back(getStages(kernel));

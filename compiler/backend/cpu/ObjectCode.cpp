@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/ObjectCode.h"
+#include "compiler/config/TemporaryFiles.h"
 
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
@@ -21,11 +22,11 @@
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "mlir/Transforms/Passes.h"
 
-#include "llvm/ADT/ScopeExit.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
+#include "llvm/Object/ArchiveWriter.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Program.h"
@@ -35,6 +36,7 @@
 #include "llvm/Target/TargetOptions.h"
 
 #include <mutex>
+#include <span>
 
 using namespace mlir;
 
@@ -260,36 +262,53 @@ FailureOr<std::string> compileObject(ModuleOp module, const CpuTarget &target,
   return std::string(object.begin(), object.end());
 }
 
-static bool writeFile(StringRef path, StringRef bytes) {
-  std::error_code error;
-  llvm::raw_fd_ostream stream(path, error);
-  if (error)
-    return false;
-  stream << bytes;
-  stream.close();
-  return !stream.has_error();
+/// All objects in one archive, so that linking them needs one descriptor.
+static Status writeArchive(ArrayRef<std::string> objects, MemoryFile &file) {
+  std::vector<std::string> names;
+  for (size_t number = 0; number < objects.size(); ++number)
+    names.push_back(std::to_string(number) + ".o");
+  std::vector<llvm::NewArchiveMember> members;
+  for (auto [object, name] : llvm::zip_equal(objects, names))
+    members.emplace_back(llvm::MemoryBufferRef(object, name));
+  auto archive = llvm::writeArchiveToBuffer(
+      members, llvm::SymtabWritingMode::NoSymtab, llvm::object::Archive::K_GNU,
+      /*Deterministic=*/true, /*Thin=*/false);
+  if (!archive)
+    return Status(Code::internal, llvm::toString(archive.takeError()));
+  int error = file.write(std::as_bytes(std::span((*archive)->getBuffer())));
+  return error ? Status(Code::io, "cannot hold the kernels in memory: " +
+                                      std::string(strerror(error)))
+               : Status();
 }
 
-FailureOr<std::string> linkObjects(ArrayRef<std::string> objects,
-                                   std::string &error) {
+/// Libraries by name, so that the artifact does not depend on their paths.
+static SmallVector<std::string> findLibraries() {
+  SmallVector<std::string> found;
+  for (const char *name : {"libm.so.6", "libc.so.6"})
+    for (const char *place :
+         {"/lib/x86_64-linux-gnu/", "/usr/lib64/", "/lib64/"})
+      if (llvm::sys::fs::exists(std::string(place) + name)) {
+        found.push_back(std::string(place) + name);
+        break;
+      }
+  return found;
+}
+
+Expected<std::string> linkObjects(ArrayRef<std::string> objects) {
   auto linker = llvm::sys::findProgramByName("ld.lld-22");
   if (!linker)
     linker = llvm::sys::findProgramByName("ld.lld");
-  if (!linker) {
-    error = "found no ld.lld-22 on PATH; run ./dev setup";
-    return failure();
-  }
-  llvm::SmallString<128> folder;
-  if (llvm::sys::fs::createUniqueDirectory("kiln-link", folder)) {
-    error = "cannot create a temporary folder";
-    return failure();
-  }
-  llvm::scope_exit cleanUp([&] { llvm::sys::fs::remove_directories(folder); });
-  std::string output = (folder + "/kernels.so").str();
+  if (!linker)
+    return Status(Code::failed, "found no ld.lld-22 on PATH; run ./dev setup");
+  MemoryFile archive("kiln-objects"), library("kiln-kernels");
+  if (!archive.isOpen() || !library.isOpen())
+    return Status(Code::failed, "the system refuses files in memory");
+  if (Status status = writeArchive(objects, archive); !status.ok())
+    return status;
   SmallVector<std::string> arguments = {*linker,
                                         "-shared",
                                         "-o",
-                                        output,
+                                        "-",
                                         "--build-id=none",
                                         "--no-undefined",
                                         "--hash-style=gnu",
@@ -297,33 +316,22 @@ FailureOr<std::string> linkObjects(ArrayRef<std::string> objects,
                                         "relro",
                                         "-z",
                                         "now",
-                                        "--strip-all"};
-  for (auto [index, object] : llvm::enumerate(objects)) {
-    arguments.push_back((folder + "/" + Twine(index) + ".o").str());
-    if (!writeFile(arguments.back(), object)) {
-      error = "cannot write " + arguments.back();
-      return failure();
-    }
-  }
-  // By name, so that the artifact does not depend on the library's path.
-  for (const char *library : {"libm.so.6", "libc.so.6"})
-    for (const char *place :
-         {"/lib/x86_64-linux-gnu/", "/usr/lib64/", "/lib64/"})
-      if (llvm::sys::fs::exists(std::string(place) + library)) {
-        arguments.push_back(std::string(place) + library);
-        break;
-      }
+                                        "--strip-all",
+                                        "--whole-archive",
+                                        archive.path(),
+                                        "--no-whole-archive"};
+  arguments.append(findLibraries());
   SmallVector<StringRef> references(arguments.begin(), arguments.end());
-  if (llvm::sys::ExecuteAndWait(*linker, references, std::nullopt, {}, 0, 0,
-                                &error) != 0) {
-    error = "ld.lld failed: " + error;
-    return failure();
-  }
+  std::string output = library.path(), error;
+  std::optional<StringRef> redirects[] = {std::nullopt, StringRef(output),
+                                          std::nullopt};
+  if (llvm::sys::ExecuteAndWait(*linker, references, std::nullopt, redirects, 0,
+                                0, &error) != 0)
+    return Status(Code::internal, "ld.lld failed: " + error);
   auto buffer = llvm::MemoryBuffer::getFile(output);
-  if (!buffer) {
-    error = "cannot read back " + output;
-    return failure();
-  }
+  if (!buffer)
+    return Status(Code::io, "cannot read back the linked kernels: " +
+                                buffer.getError().message());
   return (*buffer)->getBuffer().str();
 }
 

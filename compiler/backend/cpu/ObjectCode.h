@@ -64,8 +64,7 @@ mlir::FailureOr<std::string> compileObject(mlir::ModuleOp module,
                                            bool preciseMath = false);
 
 /// Links objects into one shared object that needs nothing but libm and libc.
-mlir::FailureOr<std::string> linkObjects(llvm::ArrayRef<std::string> objects,
-                                         std::string &error);
+Expected<std::string> linkObjects(llvm::ArrayRef<std::string> objects);
 
 } // namespace kiln::cpu
 

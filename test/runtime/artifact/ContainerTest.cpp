@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <random>
+#include <sys/stat.h>
 
 namespace kiln::test {
 
@@ -27,7 +28,7 @@ TEST(Container, ReadsWhatWasWritten) {
   std::vector<Section> sections = {{"a", std::as_bytes(std::span(text))},
                                    {"b", {}}};
   TemporaryFile file;
-  ASSERT_TRUE(writeContainer(file.path(), sections).ok());
+  ASSERT_TRUE(writeContainer(file.path(), sections, "x").ok());
   Expected<Container> container = Container::open(file.path());
   ASSERT_TRUE(container.ok()) << container.status().message();
   ASSERT_EQ(container->sections().size(), 2u);
@@ -103,20 +104,20 @@ TEST(Container, ReportsMissingFilesAndFolders) {
   EXPECT_EQ(Container::open("/tmp").status().code(), Code::inputRejected);
 }
 
-TEST(Container, WritingLeavesNoTemporaryFileBehind) {
+TEST(Container, MessagesNameTheUsersFile) {
   std::vector<Section> sections = {{"a", {}}};
-  EXPECT_EQ(writeContainer("/nonexistent/x", sections).code(), Code::io);
-  std::filesystem::path folder =
-      std::filesystem::temp_directory_path() /
-      ("kiln-container-" + std::to_string(::getpid()));
-  std::filesystem::create_directories(folder / "taken" / "x");
-  // A folder that is not empty cannot be replaced.
-  EXPECT_EQ(writeContainer((folder / "taken").string(), sections).code(),
-            Code::io);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder),
-                          std::filesystem::directory_iterator()),
-            1);
-  std::filesystem::remove_all(folder);
+  Status status = writeContainer("/nonexistent/x", sections, "m.kiln");
+  EXPECT_EQ(status.code(), Code::io);
+  EXPECT_EQ(status.message().rfind("m.kiln: cannot create: ", 0), 0u);
+  EXPECT_EQ(Container::open("/tmp", "m.kiln").status().message(),
+            "m.kiln: is not a regular file");
+}
+
+TEST(Container, RefusesAPipe) {
+  TemporaryFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_EQ(Container::open(folder / "pipe").status().code(),
+            Code::inputRejected);
 }
 
 } // namespace kiln::test

@@ -85,7 +85,7 @@ protected:
     std::vector<std::string> names;
     for (const auto &file : fs::directory_iterator(folder)) {
       std::string name = file.path().filename().string();
-      if (name.starts_with(".kiln-") || name == "m.kiln")
+      if (name.find(".tmp-") != name.npos || name == "m.kiln")
         names.push_back(name);
     }
     return names;

@@ -48,10 +48,9 @@ LoadedKernel::LoadedKernel(const CpuTarget &target, const Emit &emit) {
   seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
-  std::string error;
-  FailureOr<std::string> shared = linkObjects({*object}, error);
-  if (failed(shared))
-    die(error.c_str());
+  Expected<std::string> shared = linkObjects({*object});
+  if (!shared.ok())
+    die(shared.status().message().c_str());
   // The file stays open: dlopen knows libraries by name, and the name of a
   // closed descriptor would be given to the next kernel.
   file = memfd_create("kernel", 0);
