@@ -94,12 +94,12 @@ static Status checkMemory(ModuleOp module, const Config &config,
   int64_t limit = config.devices.memory;
   if (limit == 0 || arena <= limit)
     return {};
-  return Status(Code::noPlan, "error: the plan needs " + std::to_string(arena) +
-                                  " bytes, but devices.memory is " +
-                                  std::to_string(limit) + ": " +
-                                  std::to_string(arena - limit) +
-                                  " too many; less is needed with " +
-                                  suggestLess(config, plan));
+  return Status(Code::noPlan,
+                "kiln: error: the plan needs " + std::to_string(arena) +
+                    " bytes, but devices.memory is " + std::to_string(limit) +
+                    ": " + std::to_string(arena - limit) +
+                    " too many; less is needed with " +
+                    suggestLess(config, plan));
 }
 
 // Dry devices run no code: their artifact names the backend it was planned for.

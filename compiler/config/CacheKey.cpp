@@ -4,6 +4,7 @@
 #include "runtime/artifact/Sha256.h"
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
@@ -49,10 +50,13 @@ static std::string describeTarget() {
 std::optional<std::string> compileKey(const Config &config,
                                       const CompileInputs &inputs,
                                       std::string &error) {
+  std::error_code ignored;
   auto hashFile = [&](const std::string &path) {
     std::optional<std::string> hash = sha256OfFile(path);
     if (!hash)
-      error = path + ": cannot be read";
+      error =
+          path + (std::filesystem::exists(path, ignored) ? ": cannot be read"
+                                                         : ": no such file");
     return hash;
   };
   std::optional<std::string> compiler = hashFile(inputs.compilerLibrary);

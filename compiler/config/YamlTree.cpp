@@ -143,6 +143,27 @@ private:
   std::vector<Frame> frames;
 };
 
+/// The parser's words for a tab or a file of another kind would mislead.
+void reportSyntax(const std::string &text, int source,
+                  const YAML::Exception &exception, Diagnostics &diagnostics) {
+  Position position{source, 1, 1};
+  if (!exception.mark.is_null())
+    position = {source, exception.mark.line + 1, exception.mark.column + 1};
+  std::istringstream lines(text);
+  std::string line;
+  for (int number = 1; number <= position.line && std::getline(lines, line);
+       ++number) {
+    if (line.find('\0') != line.npos)
+      return diagnostics.error({source, number, 1},
+                               "found a binary file, wanted a config");
+    size_t indent = line.find_first_not_of(' ');
+    if (indent != line.npos && line[indent] == '\t')
+      return diagnostics.error({source, number, static_cast<int>(indent) + 1},
+                               "found a tab, wanted spaces before a key");
+  }
+  diagnostics.error(position, "is not YAML: " + exception.msg);
+}
+
 } // namespace
 
 bool parseYaml(const std::string &text, int source, YamlNode &root,
@@ -165,10 +186,7 @@ bool parseYaml(const std::string &text, int source, YamlNode &root,
     }
     return true;
   } catch (const YAML::Exception &exception) {
-    Position position{source, 1, 1};
-    if (!exception.mark.is_null())
-      position = {source, exception.mark.line + 1, exception.mark.column + 1};
-    diagnostics.error(position, exception.msg);
+    reportSyntax(text, source, exception, diagnostics);
     return false;
   }
 }

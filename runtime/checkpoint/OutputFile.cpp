@@ -22,16 +22,17 @@ Status syncFolder(const std::string &path) {
   return status;
 }
 
-Expected<OutputFile> OutputFile::create(const std::string &path) {
+Expected<OutputFile> OutputFile::create(const std::string &path,
+                                        const std::string &name) {
   int file =
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   if (file < 0)
-    return failIo(path, "create");
-  return OutputFile(path, file);
+    return failIo(name, "create");
+  return OutputFile(name, file);
 }
 
 OutputFile::OutputFile(OutputFile &&other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)),
+    : name_(std::move(other.name_)), file_(std::exchange(other.file_, -1)),
       bytes_(other.bytes_), hash_(std::move(other.hash_)),
       hashText_(std::move(other.hashText_)) {}
 
@@ -49,7 +50,7 @@ Status OutputFile::write(std::span<const std::byte> bytes) {
     if (written < 0 && errno == EINTR)
       continue;
     if (written < 0)
-      return failIo(path_, "write");
+      return failIo(name_, "write");
     auto count = static_cast<size_t>(written);
     hash_.add(bytes.first(count));
     bytes_ += count;
@@ -60,9 +61,9 @@ Status OutputFile::write(std::span<const std::byte> bytes) {
 
 Status OutputFile::finish() {
   if (::fdatasync(file_) != 0)
-    return failIo(path_, "flush");
+    return failIo(name_, "flush");
   if (::close(std::exchange(file_, -1)) != 0)
-    return failIo(path_, "close");
+    return failIo(name_, "close");
   hashText_ = printDigest(hash_.finish());
   return Status();
 }
@@ -71,7 +72,7 @@ Status replaceFile(const std::string &path,
                    const std::function<Status(OutputFile &)> &fill) {
   std::string temporary = path + ".tmp-" + std::to_string(::getpid());
   ::unlink(temporary.c_str()); // A dead process with this pid may have left it.
-  Expected<OutputFile> file = OutputFile::create(temporary);
+  Expected<OutputFile> file = OutputFile::create(temporary, path);
   if (!file.ok())
     return file.status();
   Status status = fill(*file);

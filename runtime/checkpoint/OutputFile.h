@@ -15,8 +15,12 @@ namespace kiln {
 /// `finish` has succeeded.
 class OutputFile {
 public:
-  /// Refuses to open an existing file.
-  static Expected<OutputFile> create(const std::string &path);
+  /// Refuses to open an existing file. Errors name the file that it will be.
+  static Expected<OutputFile> create(const std::string &path,
+                                     const std::string &name);
+  static Expected<OutputFile> create(const std::string &path) {
+    return create(path, path);
+  }
 
   OutputFile(OutputFile &&other) noexcept;
   OutputFile &operator=(OutputFile &&) = delete;
@@ -29,13 +33,13 @@ public:
   uint64_t bytes() const { return bytes_; }
   /// SHA-256 of all bytes written; after `finish`.
   const std::string &hash() const { return hashText_; }
-  const std::string &path() const { return path_; }
+  const std::string &name() const { return name_; }
 
 private:
-  OutputFile(std::string path, int file)
-      : path_(std::move(path)), file_(file) {}
+  OutputFile(std::string name, int file)
+      : name_(std::move(name)), file_(file) {}
 
-  std::string path_;
+  std::string name_;
   int file_;
   uint64_t bytes_ = 0;
   Sha256 hash_;

@@ -169,7 +169,7 @@ Status writeSafetensors(OutputFile &file, std::vector<TensorSource> tensors,
     text = header.dump();
   } catch (const nlohmann::json::exception &) {
     return Status(Code::inputRejected,
-                  file.path() + ": a tensor's name is not UTF-8");
+                  file.name() + ": a tensor's name is not UTF-8");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
   uint64_t length = text.size();
@@ -180,7 +180,7 @@ Status writeSafetensors(OutputFile &file, std::vector<TensorSource> tensors,
     uint64_t before = file.bytes();
     status = tensors[i].write(file);
     if (status.ok() && file.bytes() - before != sizes[i])
-      status = Status(Code::internal, file.path() + ": '" + tensors[i].name +
+      status = Status(Code::internal, file.name() + ": '" + tensors[i].name +
                                           "' was written with a wrong size");
   }
   return status;

@@ -22,9 +22,20 @@ static bool isAt(int folder, const std::string &path) {
          held.st_dev == named.st_dev && held.st_ino == named.st_ino;
 }
 
+/// The folders of a path that do not exist.
+static unsigned countMissing(const fs::path &path) {
+  std::error_code error;
+  unsigned count = 0;
+  for (fs::path folder = path; !folder.empty() && !fs::exists(folder, error);
+       folder = folder.parent_path())
+    ++count;
+  return count;
+}
+
 Expected<RunFolder> RunFolder::open(const std::string &path) {
   while (true) {
     std::error_code error;
+    unsigned missing = countMissing(path);
     fs::create_directories(path, error);
     if (error)
       return Status(Code::io, "run folder " + path +
@@ -40,24 +51,33 @@ Expected<RunFolder> RunFolder::open(const std::string &path) {
                               ": another process is training here; wait for "
                               "it, or give another --run-folder")
                  : failIo("run folder " + path, "lock");
-    if (isAt(folder, path))
+    if (isAt(folder, path)) {
+      run.made_ = missing; // Not before: another process may use it.
       return run;
+    }
   }
 }
 
 RunFolder::RunFolder(RunFolder &&other) noexcept
-    : path_(std::move(other.path_)), folder_(std::exchange(other.folder_, -1)) {
-}
+    : path_(std::move(other.path_)), folder_(std::exchange(other.folder_, -1)),
+      made_(other.made_) {}
 
 RunFolder &RunFolder::operator=(RunFolder &&other) noexcept {
   std::swap(path_, other.path_);
   std::swap(folder_, other.folder_);
+  std::swap(made_, other.made_);
   return *this;
 }
 
 RunFolder::~RunFolder() {
-  if (folder_ >= 0)
-    ::close(folder_);
+  if (folder_ < 0)
+    return;
+  if (!isAt(folder_, path_)) // It was set aside.
+    made_ = 0;
+  fs::path folder = path_;
+  for (; made_ != 0 && ::rmdir(folder.c_str()) == 0; --made_)
+    folder = folder.parent_path();
+  ::close(folder_);
 }
 
 Expected<std::string> RunFolder::setAside() {

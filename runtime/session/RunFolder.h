@@ -15,6 +15,8 @@ public:
 
   RunFolder(RunFolder &&other) noexcept;
   RunFolder &operator=(RunFolder &&other) noexcept;
+  /// Removes the folders that `open` has made if they are still empty: a run
+  /// that fails at its start leaves nothing behind.
   ~RunFolder();
 
   const std::string &path() const { return path_; }
@@ -37,7 +39,8 @@ private:
       : path_(std::move(path)), folder_(folder) {}
 
   std::string path_;
-  int folder_; // Locked.
+  int folder_;        // Locked.
+  unsigned made_ = 0; // Folders of the path that did not exist, from its end.
 };
 
 } // namespace kiln

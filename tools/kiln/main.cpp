@@ -35,17 +35,21 @@ std::string printBytes(uint64_t bytes) {
 namespace {
 
 /// The message of CLI11's own check spells out the greatest double.
-template <typename T> std::string requirePositive(std::string &text) {
+template <typename T, T maximum = std::numeric_limits<T>::max()>
+std::string requirePositive(std::string &text) {
   T value{};
   const char *end = text.data() + text.size();
   auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc() && stop == end && value > 0 &&
-      value <= std::numeric_limits<T>::max())
+  if (error == std::errc() && stop == end && value > 0 && value <= maximum)
     return "";
+  std::string limit = maximum < std::numeric_limits<T>::max()
+                          ? " up to " + std::to_string(maximum)
+                          : "";
   return "found '" + text + "', wanted a positive " +
-         (std::is_integral_v<T> ? "integer" : "number");
+         (std::is_integral_v<T> ? "integer" : "number") + limit;
 }
 const CLI::Validator positiveInteger(requirePositive<uint64_t>, "POSITIVE");
+const CLI::Validator processCount(requirePositive<uint64_t, 65536>, "POSITIVE");
 const CLI::Validator positiveNumber(requirePositive<double>, "POSITIVE");
 
 /// The verbs with their options and the given values.
@@ -121,7 +125,7 @@ private:
         ->check(positiveNumber);
     verb->add_option("-n,--processes", runOptions.processes,
                      "run in this many processes of this machine, by mpirun")
-        ->check(CLI::Range(1, 65536));
+        ->check(processCount);
     CLI::Option *trace = verb->add_option(
         "--trace", runOptions.trace.path,
         "file for a trace of all devices, for Perfetto and Chrome");

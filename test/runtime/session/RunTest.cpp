@@ -529,6 +529,17 @@ TEST(RunFolder, BelongsToOneProcess) {
   EXPECT_FALSE(fs::exists(folder / "run/a"));
 }
 
+TEST(RunFolder, IsNotLeftBehindEmpty) {
+  TemporaryFolder folder;
+  fs::create_directory(folder / "mine");
+  for (const char *name : {"runs/a", "mine/a", "mine"})
+    ASSERT_TRUE(RunFolder::open(folder / name).ok());
+  EXPECT_FALSE(fs::exists(folder / "runs"));
+  EXPECT_TRUE(fs::is_empty(folder / "mine")) << "was there before";
+  ASSERT_TRUE(RunFolder::open(folder / "runs/a")->write("a", "text").ok());
+  EXPECT_EQ(readFile(folder / "runs/a/a"), "text");
+}
+
 TEST(MetricsFile, FormatsJson) {
   char buffer[512];
   EXPECT_EQ(formatStep(buffer, {3, 0.5, 100, 0.001, 2}),

@@ -56,7 +56,7 @@ protected:
 
   /// Runs `kiln ARGUMENTS` in the folder through a shell.
   Outcome kiln(const std::string &arguments) {
-    std::string line = "cd " + folder.string() + " && " KILN_COMMAND " " +
+    std::string line = "cd " + folder.string() + " && '" KILN_COMMAND "' " +
                        arguments + " >out 2>err </dev/null";
     int status = std::system(line.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
@@ -237,8 +237,8 @@ TEST_F(CommandTest, FullDiskIsCode5) {
   fs::remove(folder / "m.kiln");
   // A limit on the size of files fails writes as a full disk does.
   std::string line = "cd " + folder.string() +
-                     " && trap '' XFSZ && ulimit -f 4 && " KILN_COMMAND
-                     " compile a.yaml -o m.kiln >/dev/null 2>&1";
+                     " && trap '' XFSZ && ulimit -f 4 && '" KILN_COMMAND
+                     "' compile a.yaml -o m.kiln >/dev/null 2>&1";
   int status = std::system(line.c_str());
   EXPECT_EQ(WEXITSTATUS(status), 5);
   EXPECT_TRUE(leftovers().empty());
@@ -295,7 +295,7 @@ TEST_F(CommandTest, InspectShowsPlanMemoryKernelsAndVariables) {
 
 TEST_F(CommandTest, LinksNoCompiler) {
   std::string line =
-      "ldd " KILN_COMMAND " > " + (folder / "libraries").string();
+      "ldd '" KILN_COMMAND "' > " + (folder / "libraries").string();
   ASSERT_EQ(std::system(line.c_str()), 0);
   std::string libraries = readFile(folder / "libraries");
   EXPECT_THAT(libraries, HasSubstr("libc.so"));
