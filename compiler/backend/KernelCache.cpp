@@ -41,10 +41,10 @@ std::optional<std::string> KernelCache::lookUp(const std::string &key) {
   cache.lookUp(getEntry(key), [&](const std::string &path) {
     Expected<Container> container = Container::open(path);
     if (!container.ok())
-      return false;
+      return container.status();
     std::span<const std::byte> bytes = container->find(sectionName);
     code.emplace(reinterpret_cast<const char *>(bytes.data()), bytes.size());
-    return true;
+    return Status();
   });
   return code;
 }

@@ -73,17 +73,22 @@ bool Cache::prepareFolder() {
 
 std::string
 Cache::lookUp(const std::string &key,
-              const std::function<bool(const std::string &)> &isIntact) {
+              const std::function<Status(const std::string &)> &check) {
   struct stat status;
   std::string path = pathOf(key);
   if (folder.empty() || stat(path.c_str(), &status) != 0)
     return "";
   if (!prepareFolder())
     return "";
-  if (isIntact(path))
+  Status intact = check(path);
+  if (intact.ok())
     return path;
-  warnOnce("corrupt cache entry, removed: " + path);
-  unlink(path.c_str());
+  // Whatever lies there is in the place of an entry, be it a folder.
+  std::error_code error;
+  fs::remove_all(path, error);
+  warnOnce(std::string("corrupt cache entry, ") +
+           (error ? "which cannot be removed" : "removed") + ": " +
+           intact.message());
   return "";
 }
 

@@ -2,6 +2,8 @@
 #ifndef KILN_COMPILER_CONFIG_CACHE_H
 #define KILN_COMPILER_CONFIG_CACHE_H
 
+#include "runtime/Status.h"
+
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -20,7 +22,7 @@ public:
   enum class Kind { artifact, kernel };
 
   /// Warnings go to `warn`, at most one for an unusable folder and one for a
-  /// corrupt entry. Nothing is created before something is published.
+  /// unusable entry. Nothing is created before something is published.
   Cache(std::string folder, std::function<void(const std::string &)> warn,
         Kind kind = Kind::artifact);
 
@@ -34,10 +36,10 @@ public:
     uint64_t bytes;
   };
 
-  /// Path of the entry when there is one that `isIntact` accepts, or empty. A
-  /// corrupt entry is removed.
+  /// Path of the entry when there is one that `check` accepts, or empty. An
+  /// entry that it refuses is removed.
   std::string lookUp(const std::string &key,
-                     const std::function<bool(const std::string &)> &isIntact);
+                     const std::function<Status(const std::string &)> &check);
 
   /// Copies a finished file into the cache. Returns the entry's path, or empty.
   std::string publish(const std::string &key, const std::string &file);

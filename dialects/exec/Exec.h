@@ -15,6 +15,9 @@ enum class MemorySpace { device, host };
 
 /// Buffers of every space begin at multiples of this; backends may want more.
 inline constexpr int64_t kLeastAlignment = 64;
+
+/// Whether a type can lie in a buffer: a tensor of numbers with a static shape.
+bool isStatic(mlir::Type type);
 } // namespace kiln::exec
 
 #include "dialects/exec/ExecDialect.h.inc"

@@ -19,10 +19,22 @@ void ExecDialect::initialize() {
       >();
 }
 
-LogicalResult KernelOp::verify() {
+bool isStatic(Type type) {
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  return tensor && tensor.hasStaticShape() &&
+         tensor.getElementType().isIntOrFloat();
+}
+
+LogicalResult KernelOp::verifyRegions() {
   Block &body = getBody().front();
   int64_t inputs = body.getNumArguments(),
           outputs = body.back().getNumOperands();
+  for (Type type :
+       llvm::concat<Type>(SmallVector<Type>(body.getArgumentTypes()),
+                          SmallVector<Type>(body.back().getOperandTypes())))
+    if (!isStatic(type))
+      return emitOpError("has operand type ")
+             << type << "; wanted static tensors of numbers";
   if (int64_t(getAlignments().size()) != inputs + outputs)
     return emitOpError("has alignments of ")
            << getAlignments().size() << " operands; wanted " << inputs

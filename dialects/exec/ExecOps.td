@@ -34,6 +34,7 @@ def Exec_BufferOp : Exec_Op<"buffer", [Symbol]> {
   let assemblyFormat = [{
     $sym_name $kind `bytes` $bytes (`always_live` $always_live^)? (`host` $host^)? (`offset` $offset^)? attr-dict
   }];
+  let hasVerifier = 1;
   let extraClassDeclaration = [{
     ::kiln::exec::MemorySpace getSpace() {
       return getHost() ? ::kiln::exec::MemorySpace::host : ::kiln::exec::MemorySpace::device;
@@ -70,25 +71,29 @@ def Exec_KernelOp : Exec_Op<"kernel", [Symbol, IsolatedFromAbove]> {
     }
   }];
   let assemblyFormat = "$sym_name `alignments` $alignments `overlaps` $overlaps $body attr-dict";
-  let hasVerifier = 1;
+  let hasRegionVerifier = 1;
 }
 
-def Exec_ProgramOp : Exec_Op<"program", [Symbol, SingleBlock, NoTerminator]> {
+def Exec_ProgramOp : Exec_Op<"program", [
+    Symbol, SingleBlock, NoTerminator, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Program of one entry point";
   let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$batch, ArrayAttr:$inputs, ArrayAttr:$outputs);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$sym_name `batch` $batch `inputs` $inputs `outputs` $outputs $body attr-dict";
+  let hasVerifier = 1;
 }
 
-def Exec_PhaseOp : Exec_Op<"phase", [SingleBlock, NoTerminator]> {
+def Exec_PhaseOp : Exec_Op<"phase", [HasParent<"ProgramOp">, SingleBlock, NoTerminator]> {
   let summary = "Commands that run `repeat` times in order";
   let arguments = (ins StrAttr:$name, I64Attr:$repeat);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$name `repeat` $repeat $body attr-dict";
+  let hasVerifier = 1;
 }
 
 /// Commands name buffers; operand i of repetition n starts offsets[i] + n * strides[i] bytes into buffers[i].
-class Exec_Command<string mnemonic> : Exec_Op<mnemonic> {
+class Exec_Command<string mnemonic>
+    : Exec_Op<mnemonic, [HasParent<"PhaseOp">, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   dag places = (ins ArrayAttr:$buffers, DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$strides);
 }
 
@@ -133,7 +138,7 @@ def Exec_CollectiveOp : Exec_Command<"collective"> {
   }];
 }
 
-def Exec_WaitOp : Exec_Op<"wait"> {
+def Exec_WaitOp : Exec_Op<"wait", [HasParent<"PhaseOp">, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "Waits for a collective; afterwards its targets may be read and its sources overwritten";
   let arguments = (ins I64Attr:$ticket, ArrayAttr:$buffers);
   let assemblyFormat = "$ticket $buffers attr-dict";

@@ -53,6 +53,7 @@ public:
   std::string artifact() const { return hit.empty() ? compiled.path() : hit; }
 
 private:
+  Status checkEntry(const std::string &path) const;
   void saveReproducer() const;
 
   const CompileArguments &options;
@@ -99,7 +100,7 @@ int Compilation::prepare(CommandFiles files) {
   // To dump the IR after each pass, the passes must run.
   if (options.usesCache && options.dumpFolder.empty())
     hit = cache.lookUp(
-        key, [](const std::string &path) { return Artifact::load(path).ok(); });
+        key, [&](const std::string &path) { return checkEntry(path); });
   if (!hit.empty())
     printf("Cache hit: %s\n", hit.c_str());
   fflush(stdout);
@@ -113,6 +114,15 @@ int Compilation::openFiles(const RunOptions &run) {
   else
     printError(opened.status().message());
   return opened.status().exitCode();
+}
+
+/// A file may have been copied to the name of another one's hash.
+Status Compilation::checkEntry(const std::string &path) const {
+  Expected<Artifact> artifact = Artifact::load(path);
+  if (artifact.ok() &&
+      artifact->index().config()->string_view() != config->print())
+    return Status(Code::inputRejected, path + ": holds another config");
+  return artifact.status();
 }
 
 int Compilation::compile() {

@@ -48,9 +48,11 @@ protected:
   }
 
   /// Stands for the check of a container: the text must carry its own hash.
-  static bool isIntact(const std::string &path) {
-    std::string text = readFile(path);
-    return text.size() > 64 && sha256(text.substr(64)) == text.substr(0, 64);
+  static Status isIntact(const std::string &path) {
+    std::string text = fs::is_directory(path) ? "" : readFile(path);
+    return text.size() > 64 && sha256(text.substr(64)) == text.substr(0, 64)
+               ? Status()
+               : Status(Code::inputRejected, path + ": has another hash");
   }
   static std::string sealed(const std::string &text) {
     return sha256(text) + text;
@@ -96,6 +98,18 @@ TEST_F(CacheTest, CorruptEntryIsAMissWithOneWarning) {
   }
 }
 
+TEST_F(CacheTest, AFolderInPlaceOfAnEntryIsRemoved) {
+  open().publish("kiln_1", sourceFile("x"));
+  fs::remove(folder + "/kiln_1.kiln");
+  fs::create_directories(folder + "/kiln_1.kiln/more");
+  EXPECT_EQ(open().lookUp("kiln_1", isIntact), "");
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("corrupt cache entry, removed")));
+  EXPECT_EQ(open().lookUp("kiln_1", isIntact), "");
+  EXPECT_NE(open().publish("kiln_1", sourceFile("x")), "");
+  EXPECT_NE(open().lookUp("kiln_1", isIntact), "");
+  EXPECT_EQ(warnings.size(), 1u) << "it is gone";
+}
+
 TEST_F(CacheTest, UnusableFolderIsOneWarning) {
   writeFile(scratch + "/a", "a file where a folder should be");
   Cache cache = open();
@@ -121,7 +135,9 @@ bool hammer(const std::string &folder, const std::string &source, int number) {
   for (int round = 0; round < 50; ++round) {
     std::string key = "kiln_" + std::to_string((number + round) % 8);
     std::string path = cache.lookUp(key, [&](const std::string &entry) {
-      return readFile(entry) == readFile(source);
+      return readFile(entry) == readFile(source)
+                 ? Status()
+                 : Status(Code::inputRejected, "another file");
     });
     if (path.empty() || round % 3 == 0)
       isGood = !cache.publish(key, source).empty() && isGood;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/Config.h"
 #include "test/runtime/SampleArtifact.h"
 
 #include <csignal>
@@ -35,14 +36,16 @@ protected:
     setenv("STAND_IN", (folder / "sample").c_str(), 1);
     setenv("STAND_IN_STARTED", (folder / "started").c_str(), 1);
     writeFile(folder / "text", sampleText(1000));
-    std::vector<std::byte> bytes =
-        pack(sampleTraining((folder / "text").string(), 8, 8), kernels());
-    writeFile(folder / "sample",
-              {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
     writeFile(folder / "a.yaml",
               "model: {kind: gpt, layers: 1, hidden: 8, heads: 2, sequence: 8, "
               "vocabulary: 256}\ntraining: {global_batch: 8, steps: 10}\n"
               "data: {kind: text, path: text}\n");
+    Diagnostics diagnostics;
+    artifact::IndexT index = sampleTraining((folder / "text").string(), 8, 8);
+    index.config = loadConfig(folder / "a.yaml", {}, diagnostics)->print();
+    std::vector<std::byte> bytes = pack(index, kernels());
+    writeFile(folder / "sample",
+              {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
   }
   ~CommandTest() override {
     std::error_code error;
@@ -186,6 +189,23 @@ TEST_F(CommandTest, CorruptCacheEntryIsCompiledAgain) {
   EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1);
   EXPECT_THAT(outcome.err, HasSubstr("warning: corrupt cache entry"));
   EXPECT_THAT(kiln("compile a.yaml -o m.kiln").out, HasSubstr("Cache hit"));
+}
+
+// The artifact of one config under the hash of another: it is intact.
+TEST_F(CommandTest, CacheEntryOfAnotherConfigIsCompiledAgain) {
+  ASSERT_EQ(kiln("compile a.yaml -o m.kiln").code, 0);
+  fs::path entry = fs::directory_iterator(folder / "cache")->path();
+  artifact::IndexT other = sampleTraining((folder / "text").string(), 8, 8);
+  other.config = "model: {kind: gpt}\n";
+  std::vector<std::byte> bytes = pack(other, kernels());
+  writeFile(entry,
+            {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+  Outcome outcome = kiln("compile a.yaml -o n.kiln");
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("holds another config"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("Cache hit")));
+  EXPECT_EQ(readFile(folder / "m.kiln"), readFile(folder / "n.kiln"));
+  EXPECT_THAT(kiln("compile a.yaml -o n.kiln").out, HasSubstr("Cache hit"));
 }
 
 TEST_F(CommandTest, UnusableCacheIsAWarning) {
