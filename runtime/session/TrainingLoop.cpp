@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <tuple>
 #include <unistd.h>
+#include <utility>
 
 namespace kiln {
 
@@ -452,6 +453,8 @@ Status TrainingLoop::finish() {
   }
   if (record_.savesLastState() && !isSaved)
     return Status(Code::io, "the state after the last step was not saved");
+  if (lossesFile_ >= 0)
+    areLossesWritten_ &= ::close(std::exchange(lossesFile_, -1)) == 0;
   if (!areLossesWritten_)
     return Status(Code::io, "file of losses " + options_.lossesPath +
                                 ": cannot write; losses are missing there");

@@ -155,8 +155,8 @@ TEST(NotFinite, StepChangesNoVariable) {
 
 /// Runs the command with a cache of its own; returns its exit code.
 int runCommand(const TemporaryFolder &folder, const std::string &arguments) {
-  std::string command = "XDG_CACHE_HOME=" + folder.file("cache") + " " +
-                        KILN_COMMAND + " " + arguments + " >" +
+  std::string command = "XDG_CACHE_HOME=" + folder.file("cache") +
+                        " '" KILN_COMMAND "' " + arguments + " >" +
                         folder.file("log") + " 2>&1";
   int code = std::system(command.c_str());
   if (code != 0)

@@ -14,3 +14,5 @@ config.excludes = ["gradients", "inputs"]
 config.environment["PATH"] = os.pathsep.join(
     [os.path.join(config.kiln_build, "bin"), config.llvm_tools, os.environ["PATH"]]
 )
+# Paths in quotes: the tree may lie in a folder with a space in its name.
+config.substitutions += [(name, f'"{name}"') for name in ("%s", "%S")]

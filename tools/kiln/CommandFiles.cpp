@@ -74,7 +74,10 @@ void CommandFiles::addOutput(const std::string &name, const std::string &path) {
 }
 
 void CommandFiles::addOutputs(const RunOptions &run, uint32_t ranks) {
-  addInputFolder("--resume", run.resume);
+  // Of a run's folder only the checkpoints are read, which are no outputs.
+  std::error_code error;
+  if (!fs::is_directory(run.resume + "/checkpoints", error))
+    addInputFolder("--resume", run.resume);
   addOutput("--losses", run.losses);
   for (uint32_t rank = 0; rank < ranks && !run.trace.path.empty(); ++rank)
     addOutput("--trace", Trace::pathOf(run.trace.path, rank));

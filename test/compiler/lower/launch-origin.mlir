@@ -14,8 +14,8 @@
 //         CHECK:   exec.launch {{.*}} reads 1 ""
 kiln.variable @w : tensor<8xf32> parameter zeros
 kiln.variable @sum : tensor<8xf32> gradient zeros
-kiln.program @train batch 1 {
-  kiln.phase "step" repeat 1 first 0 samples 1 inputs ["x"] {
+kiln.program @train batch 8 {
+  kiln.phase "step" repeat 1 first 0 samples 8 inputs ["x"] {
   ^bb0(%x: tensor<8xf32>):
     %a = kiln.kernel(%x) : (tensor<8xf32>) -> tensor<8xf32> {
     ^bb0(%p: tensor<8xf32>):

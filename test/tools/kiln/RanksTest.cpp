@@ -92,7 +92,7 @@ protected:
   /// Two processes, each with its own arguments, or more of the second kind.
   int runTwo(const std::string &first, const std::string &second,
              int others = 1) {
-    std::string kiln = " " KILN_COMMAND " run --no-run-folder ";
+    std::string kiln = " '" KILN_COMMAND "' run --no-run-folder ";
     return runMpi("-n 1" + kiln + first + " : -n " + std::to_string(others) +
                   kiln + second);
   }
@@ -100,7 +100,7 @@ protected:
   /// Two processes in folders of their own.
   int runIn(const std::string &first, const std::string &second,
             const std::string &arguments) {
-    std::string kiln = " " KILN_COMMAND " run --no-run-folder " + arguments;
+    std::string kiln = " '" KILN_COMMAND "' run --no-run-folder " + arguments;
     return runMpi("-n 1 -wdir " + (folder / first) + kiln + " : -n 1 -wdir " +
                   (folder / second) + kiln);
   }
@@ -173,7 +173,7 @@ protected:
                   int processes = 4) {
     fs::remove(folder / "losses");
     setenv("KILN_FAULT", "link:delay_us=2000", 1);
-    return start(KILN_COMMAND " run -n " + std::to_string(processes) +
+    return start("'" KILN_COMMAND "' run -n " + std::to_string(processes) +
                  " sample --steps 1000000 --losses losses " + more);
   }
 
@@ -206,11 +206,12 @@ protected:
 // Bit for bit: elements are combined in the order of the members, on every
 // transport. Checkpoints are complete, whatever the sharding.
 TEST_F(RanksTest, GiveTheSameLossesAndCheckpointsAsOneProcess) {
-  ASSERT_EQ(run(KILN_COMMAND " run sample --losses one --run-folder run1"), 0)
+  ASSERT_EQ(run("'" KILN_COMMAND "' run sample --losses one --run-folder run1"),
+            0)
       << err();
   for (const char *count : {"2", "4"}) {
     fs::remove_all(folder / "run2");
-    ASSERT_EQ(run(std::string(KILN_COMMAND " run -n ") + count +
+    ASSERT_EQ(run(std::string("'" KILN_COMMAND "' run -n ") + count +
                   " sample --losses many --run-folder run2"),
               0)
         << err();
@@ -240,8 +241,10 @@ TEST_F(RanksTest, MoveExactlyThePlannedBytes) {
   addWait(train, 0);
   write("sample", index);
   setenv("KILN_TEST_COUNTS", (folder / "counts").c_str(), 1);
-  ASSERT_EQ(run("env LD_PRELOAD=" KILN_COUNT_MESSAGES " " KILN_COMMAND
-                " run -n 4 sample --no-run-folder --steps " +
+  // The names of LD_PRELOAD end at a space, which that of the tree may have.
+  fs::create_symlink(KILN_COUNT_MESSAGES, folder / "count.so");
+  ASSERT_EQ(run("env LD_PRELOAD=" + (folder / "count.so") +
+                " '" KILN_COMMAND "' run -n 4 sample --no-run-folder --steps " +
                 std::to_string(steps)),
             0)
       << err();
@@ -268,8 +271,8 @@ TEST_F(RanksTest, DoNotGrowMemory) {
   artifact::IndexT index = shardedTraining(folder / "text", 2);
   image(index).programs[0]->phases[0]->repeat = 100000 / steps;
   write("sample", index);
-  Child command = start(KILN_COMMAND " run -n 2 sample --no-run-folder "
-                                     "--losses losses --steps 1000000");
+  Child command = start("'" KILN_COMMAND "' run -n 2 sample --no-run-folder "
+                        "--losses losses --steps 1000000");
   uint64_t early = 0, late = 0;
   ASSERT_NO_FATAL_FAILURE(awaitStep(5));
   ASSERT_NO_FATAL_FAILURE(countResidentPages(1, early));
@@ -281,10 +284,12 @@ TEST_F(RanksTest, DoNotGrowMemory) {
 }
 
 TEST_F(RanksTest, GoOnFromACheckpointOfOneProcess) {
-  ASSERT_EQ(run(KILN_COMMAND " run sample --losses one --run-folder run1"), 0);
-  ASSERT_EQ(run(KILN_COMMAND " run sample --steps 5 --run-folder run"), 0);
-  ASSERT_EQ(run(KILN_COMMAND " run -n 2 sample --losses rest --run-folder run"),
-            0)
+  ASSERT_EQ(run("'" KILN_COMMAND "' run sample --losses one --run-folder run1"),
+            0);
+  ASSERT_EQ(run("'" KILN_COMMAND "' run sample --steps 5 --run-folder run"), 0);
+  ASSERT_EQ(
+      run("'" KILN_COMMAND "' run -n 2 sample --losses rest --run-folder run"),
+      0)
       << err();
   std::string all = readFile(folder / "one"), rest = readFile(folder / "rest");
   EXPECT_EQ(std::count(rest.begin(), rest.end(), '\n'), 5);
@@ -292,9 +297,9 @@ TEST_F(RanksTest, GoOnFromACheckpointOfOneProcess) {
 }
 
 TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
-  EXPECT_EQ(run(KILN_COMMAND " run -n 3 sample --no-run-folder"), 2);
+  EXPECT_EQ(run("'" KILN_COMMAND "' run -n 3 sample --no-run-folder"), 2);
   EXPECT_THAT(err(), HasSubstr("compiled for 4 devices, which 3 processes"));
-  EXPECT_EQ(run(KILN_COMMAND " run -n 2 missing --no-run-folder"), 4);
+  EXPECT_EQ(run("'" KILN_COMMAND "' run -n 2 missing --no-run-folder"), 4);
   EXPECT_THAT(err(), HasSubstr("missing"));
   // One process is given another artifact.
   artifact::IndexT other = shardedTraining(folder / "text", 4);
@@ -338,7 +343,8 @@ TEST_F(RanksTest, CompareWhatIsInFiles) {
   // Checkpoints of the same step with different contents.
   for (const char *name : {"a", "b"})
     ASSERT_EQ(run("env -C " + (folder / name) +
-                  " " KILN_COMMAND " run ../sample --steps 5 --run-folder run"),
+                  " '" KILN_COMMAND
+                  "' run ../sample --steps 5 --run-folder run"),
               0)
         << err();
   writeFile(folder / "b/text", text);
@@ -439,7 +445,7 @@ TEST_F(RanksTest, StopAtAnyMoment) {
 // The second signal does not wait for the step.
 TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
   setenv("KILN_FAULT", "link:delay_us=900000000", 1); // No step ends.
-  Child command = start(KILN_COMMAND " run -n 2 sample --run-folder run");
+  Child command = start("'" KILN_COMMAND "' run -n 2 sample --run-folder run");
   Clock::time_point end = Clock::now() + std::chrono::seconds(20);
   while (!fs::exists(folder / "run/checkpoints/step-000000/kiln.json") &&
          Clock::now() < end)
