@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Bad input gets a clear error and the exit code that is promised for it."""
 
-import hashlib
 import json
 import os
 import re
@@ -11,27 +10,9 @@ import struct
 import subprocess
 
 import harness
-from harness import KilnTest, idx
+from harness import KilnTest, idx, repack
 
 USAGE, NO_PLAN, REJECTED, IO = 2, 3, 4, 5
-
-
-def repack(content, change):
-    """A container with a changed index and hashes that fit, as a compiler for another machine would have written it."""
-    content = bytearray(content)
-    sections, = struct.unpack_from("<I", content, 12)
-    for number in range(sections):
-        entry = 64 + 80 * number
-        name = bytes(content[entry : entry + 32]).rstrip(b"\0")
-        offset, size = struct.unpack_from("<QQ", content, entry + 32)
-        if name == b"index":
-            changed = change(bytes(content[offset : offset + size]))
-            assert len(changed) == size
-            content[offset : offset + size] = changed
-        content[entry + 48 : entry + 80] = hashlib.sha256(content[offset : offset + size]).digest()
-    content[32:64] = bytes(32)
-    content[32:64] = hashlib.sha256(content[: 64 + 80 * sections]).digest()
-    return bytes(content)
 
 
 class BadConfig(KilnTest):

@@ -3,6 +3,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import random
@@ -65,6 +66,24 @@ def read_arenas(pid):
 def plan_pages(images):
     """Bytes of the arenas of devices with these images, in full pages."""
     return sorted((image["arena_bytes"] + image["host_bytes"] + 4095) // 4096 * 4096 for image in images)
+
+
+def repack(content, change):
+    """A container with a changed index and hashes that fit, as a compiler for another machine would have written it."""
+    content = bytearray(content)
+    sections, = struct.unpack_from("<I", content, 12)
+    for number in range(sections):
+        entry = 64 + 80 * number
+        name = bytes(content[entry : entry + 32]).rstrip(b"\0")
+        offset, size = struct.unpack_from("<QQ", content, entry + 32)
+        if name == b"index":
+            changed = change(bytes(content[offset : offset + size]))
+            assert len(changed) == size
+            content[offset : offset + size] = changed
+        content[entry + 48 : entry + 80] = hashlib.sha256(content[offset : offset + size]).digest()
+    content[32:64] = bytes(32)
+    content[32:64] = hashlib.sha256(content[: 64 + 80 * sections]).digest()
+    return bytes(content)
 
 
 def link_kernels(source, target):
