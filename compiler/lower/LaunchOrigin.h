@@ -6,7 +6,7 @@
 
 namespace kiln {
 
-/// What a kernel computes, in names of the model: `h.3.attn.c_attn, gradient of
+/// The work of a kernel in names of the model: `h.3.attn.c_attn, gradient of
 /// weight`; for ops of several parts of it the first and the last one; without
 /// a name, a parameter that is read. Empty if there is none of these. `symbols`
 /// are the module's.

@@ -34,7 +34,7 @@ public:
   std::string print() const;
 
 private:
-  /// What is wrong with a line as the next word; empty if nothing.
+  /// Why a line cannot be the next word; empty if it can.
   std::string add(std::string_view line, uint64_t limit);
 
   uint64_t marks_;
