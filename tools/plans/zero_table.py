@@ -136,6 +136,12 @@ def read_docs():
     return before, *rest.split(END)
 
 
+def without_peaks(table):
+    """The columns that are the same on every CPU: scratch, and so a peak, follows its caches."""
+    return [[cell for number, cell in enumerate(line.split("|")) if number not in (7, 8)]
+            for line in table.splitlines()]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kiln", default=ROOT / "build/bin/kiln", help="the command to compile with")
@@ -146,7 +152,7 @@ def main():
     table = make_table(plans)
     print(table, end="")
     before, there, after = read_docs()
-    if options.check and there != table:
+    if options.check and without_peaks(there) != without_peaks(table):
         plans.wrong.append(f"{DOCS.relative_to(ROOT)} has another table; --write-docs puts this one there")
     if options.write_docs:
         DOCS.write_text(before + BEGIN + table + END + after)
