@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/artifact/WriteArtifact.h"
 #include "compiler/artifact/IndexTables.h"
-#include "compiler/config/DataSettings.h"
 #include "compiler/config/Schema.h"
+#include "compiler/config/Settings.h"
 #include "dialects/exec/Exec.h"
 #include "dialects/kiln/Origin.h"
 #include "dialects/kiln/Sharding.h"
@@ -151,6 +151,14 @@ void ImageWriter::addVariables() {
       coordinate->axis = llvm::find(mesh.names, axis) - mesh.names.begin();
       coordinate->offset = offset;
       image->coordinates.push_back(std::move(coordinate));
+    }
+    if (variable.getRole() == Role::setting) {
+      StringRef name = variable.getSymName().split('.').second;
+      auto scalar = std::make_unique<artifact::ScalarT>();
+      while (artifact::EnumNameScalarKind(scalar->kind) != name)
+        scalar->kind = artifact::ScalarKind(uint8_t(scalar->kind) + 1);
+      scalar->offset = offset;
+      image->scalars.push_back(std::move(scalar));
     }
     if (variable.isTransient())
       continue;
@@ -407,9 +415,9 @@ void ImageWriter::addMemory() {
 }
 
 void IndexWriter::addSettings() {
-  const TrainingConfig &training = config.training;
   index.compiler = "kiln 0.1.0";
-  index.config = config.print();
+  index.program = config.printProgram();
+  index.settings = describeSettings(config);
   index.model = kindOfSection("model", config);
   index.device = kindOfSection("devices", config);
   index.threads = config.devices.threads;
@@ -421,21 +429,6 @@ void IndexWriter::addSettings() {
     for (const CodeSection &section : target.sections)
       entry->sections.push_back(section.name);
     index.targets.push_back(std::move(entry));
-  }
-  index.data = describeData(config);
-  index.evaluation = describeHeldOut(config);
-  index.training = std::make_unique<artifact::TrainingT>();
-  index.training->global_batch = training.globalBatch;
-  index.training->steps = training.steps;
-  index.training->epochs = training.epochs;
-  index.training->seed = training.seed;
-  index.training->log_every = config.log.every;
-  index.training->init = training.init;
-  // None leaves zeros: nothing is saved.
-  if (config.checkpoint.presence != Presence::Absent) {
-    index.checkpoint = std::make_unique<artifact::CheckpointPolicyT>();
-    index.checkpoint->every = config.checkpoint.every;
-    index.checkpoint->keep = config.checkpoint.keep;
   }
 }
 

@@ -68,8 +68,9 @@ std::optional<std::string> compileKey(const Config &config,
   if (!model)
     return std::nullopt;
   // Each part is hashed by itself, so that no two lists of parts join to the
-  // same text. The config's text holds the number of threads.
-  std::string parts = sha256(*compiler) + sha256(config.print()) +
+  // same text. The program's keys hold the number of
+  // threads.
+  std::string parts = sha256(*compiler) + sha256(config.printProgram()) +
                       sha256(*model) + sha256(describeTarget()) +
                       (inputs.isReference ? "reference" : "optimised") +
                       (inputs.hasRedZones ? " with red zones" : "");

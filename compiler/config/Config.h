@@ -169,6 +169,10 @@ struct Config {
   /// configs print equal text, and the text loads as the same config.
   std::string print() const;
 
+  /// The same without the keys that no program depends on: configs that print
+  /// equal text here compile to the same program.
+  std::string printProgram() const;
+
   /// Paths of the files that it names, by key.
   std::map<std::string, std::string> files() const;
 };

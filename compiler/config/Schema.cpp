@@ -140,6 +140,12 @@ constexpr Key probability(std::string_view path, std::string_view kinds,
           slot, summary};
 }
 
+/// A key that no program depends on.
+constexpr Key setting(Key key) {
+  key.isSetting = true;
+  return key;
+}
+
 /// One of the words of an enumeration.
 template <auto... Path>
 constexpr Key choice(std::string_view path, std::string_view kinds,
@@ -235,40 +241,40 @@ const Key keys[] = {
     section("training", "batches, length and precision of training"),
     integer("training.global_batch", "", "required", 1, 1 << 24, at<training, &T::globalBatch>, "samples in one optimizer step, over all devices"),
     plain("training.micro_batch", "", KeyType::MicroBatch, "none", at<training, &T::microBatch>, "samples run through forward and backward at once; auto is none until there is a search, which explore and a map wait for"),
-    integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs"),
-    integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps"),
-    integer("training.seed", "", "0", 0, maximumSeed, at<training, &T::seed>, "seed of weights and sample order"),
+    setting(integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs")),
+    setting(integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps")),
+    setting(integer("training.seed", "", "0", 0, maximumSeed, at<training, &T::seed>, "seed of weights and sample order")),
     choice<training, &T::precision>("training.precision", "", "f32", "", "element type; bf16 keeps f32 weights, f64 is for tests"),
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
-    plain("training.init", "", KeyType::Path, "absent", at<training, &T::init>, "initial weights: a safetensors file, with the names of public checkpoints"),
+    setting(plain("training.init", "", KeyType::Path, "absent", at<training, &T::init>, "initial weights: a safetensors file, with the names of public checkpoints")),
     section("training.optimizer", "the update rule"),
     choice<training, optimizer, &O::kind>("training.optimizer.kind", "", "adamw", "", "update rule"),
-    number("training.optimizer.learning_rate", "", "0.001", 0, infinity, at<training, optimizer, &O::learningRate>, "step size"),
+    setting(number("training.optimizer.learning_rate", "", "0.001", 0, infinity, at<training, optimizer, &O::learningRate>, "step size")),
     {"training.optimizer.betas", "adam|adamw", KeyType::Pair, "[0.9, 0.999]", 0, 1, "", "", at<training, optimizer, &O::betas>, "decay of the two moments"},
     number("training.optimizer.epsilon", "adam|adamw", "1e-08", smallestEpsilon, infinity, at<training, optimizer, &O::epsilon>, "added to the root of the second moment"),
     number("training.optimizer.weight_decay", "adamw", "0.01", 0, infinity, at<training, optimizer, &O::weightDecay>, "decay of the weights, apart from the gradient"),
     number("training.optimizer.weight_decay", "adam|sgd", "0", 0, infinity, at<training, optimizer, &O::weightDecay>, "decay of the weights, added to the gradient"),
     number("training.optimizer.momentum", "sgd", "0", 0, 1, at<training, optimizer, &O::momentum>, "share of the last update that is kept"),
     section("training.schedule", "the learning rate over time"),
-    choice<training, schedule, &S::kind>("training.schedule.kind", "", "constant", "", "shape after the warm-up"),
-    integer("training.schedule.warmup", "", "0", 0, maximumCount, at<training, schedule, &S::warmup>, "steps of linear rise"),
-    integer("training.schedule.steps", "cosine", "= training.steps", 1, maximumCount, at<training, schedule, &S::steps>, "step at which the minimum is reached"),
-    number("training.schedule.minimum", "cosine", "0", 0, infinity, at<training, schedule, &S::minimum>, "learning rate at the end"),
+    setting(choice<training, schedule, &S::kind>("training.schedule.kind", "", "constant", "", "shape after the warm-up")),
+    setting(integer("training.schedule.warmup", "", "0", 0, maximumCount, at<training, schedule, &S::warmup>, "steps of linear rise")),
+    setting(integer("training.schedule.steps", "cosine", "= training.steps", 1, maximumCount, at<training, schedule, &S::steps>, "step at which the minimum is reached")),
+    setting(number("training.schedule.minimum", "cosine", "0", 0, infinity, at<training, schedule, &S::minimum>, "learning rate at the end")),
 
     section("data", "training data"),
-    choice<data, &D::kind>("data.kind", "", "required", "", "format of the data; none is zeros, to look at a plan or to measure"),
-    plain("data.path", "text|tokens|documents|tsv|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples"),
-    plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels"),
-    listedChoice<data, &D::tokenizer>("data.tokenizer", "text", "bytes", "bytes", "tokenizer of text"),
-    plain("data.vocabulary", "documents|tsv", KeyType::Path, "absent", at<data, &D::vocabulary>, "file of the words that have ids, one on each line, as runs and exports write it; absent: the most frequent words of the data"),
-    listedChoice<data, &D::width>("data.width", "tokens", "16", "16|32", "bits of a token"),
-    plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order"),
+    setting(choice<data, &D::kind>("data.kind", "", "required", "", "format of the data; none is zeros, to look at a plan or to measure")),
+    setting(plain("data.path", "text|tokens|documents|tsv|idx", KeyType::Path, "required", at<data, &D::path>, "file of samples")),
+    setting(plain("data.labels", "idx", KeyType::Path, "required", at<data, &D::labels>, "file of labels")),
+    setting(listedChoice<data, &D::tokenizer>("data.tokenizer", "text", "bytes", "bytes", "tokenizer of text")),
+    setting(plain("data.vocabulary", "documents|tsv", KeyType::Path, "absent", at<data, &D::vocabulary>, "file of the words that have ids, one on each line, as runs and exports write it; absent: the most frequent words of the data")),
+    setting(listedChoice<data, &D::width>("data.width", "tokens", "16", "16|32", "bits of a token")),
+    setting(plain("data.shuffle", "text|tokens|documents|tsv|idx", KeyType::Boolean, "true", at<data, &D::shuffle>, "a new order each epoch; false is file order")),
 
     optionalSection("evaluation", at<evaluation, &E::presence>, "loss and accuracy on data held out"),
-    plain("evaluation.every", "", KeyType::Every, "epoch", at<evaluation, &E::every>, "steps from one evaluation to the next, or epoch"),
-    plain("evaluation.path", "", KeyType::Path, "absent", at<evaluation, &E::path>, "file of samples, of the same kind as the data; absent: the end of the data"),
-    plain("evaluation.labels", "", KeyType::Path, "absent", at<evaluation, &E::labels>, "file of labels, where data.kind is idx"),
-    probability("evaluation.fraction", "", "0.1", at<evaluation, &E::fraction>, "fraction of the data that is held out, where there is no path"),
+    setting(plain("evaluation.every", "", KeyType::Every, "epoch", at<evaluation, &E::every>, "steps from one evaluation to the next, or epoch")),
+    setting(plain("evaluation.path", "", KeyType::Path, "absent", at<evaluation, &E::path>, "file of samples, of the same kind as the data; absent: the end of the data")),
+    setting(plain("evaluation.labels", "", KeyType::Path, "absent", at<evaluation, &E::labels>, "file of labels, where data.kind is idx")),
+    setting(probability("evaluation.fraction", "", "0.1", at<evaluation, &E::fraction>, "fraction of the data that is held out, where there is no path")),
 
     section("devices", "devices and how training is parallelised over them"),
     choice<devices, &V::kind>("devices.kind", "", "cpu", "cuda|gpusim", "kind of device; dry checks every command of the plan and computes nothing"),
@@ -284,11 +290,11 @@ const Key keys[] = {
     {"devices.speeds", "", KeyType::NumberList, "auto", 0, infinity, "", "", at<devices, &V::speeds>, "relative speeds, one per device or one per replica along data; shares of the batch are in proportion; auto is all alike"},
 
     section("log", "progress output"),
-    integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next"),
+    setting(integer("log.every", "", "20", 1, maximumCount, at<&Config::log, &LogConfig::every>, "steps from one log line to the next")),
 
-    optionalSection("checkpoint", at<checkpoint, &C::presence>, "saving state while training; without it the last state is saved, with none nothing is"),
-    integer("checkpoint.every", "", "100", 1, maximumCount, at<checkpoint, &C::every>, "steps from one checkpoint to the next"),
-    integer("checkpoint.keep", "", "3", 1, maximumCount, at<checkpoint, &C::keep>, "how many are kept, the newest"),
+    setting(optionalSection("checkpoint", at<checkpoint, &C::presence>, "saving state while training; without it the last state is saved, with none nothing is")),
+    setting(integer("checkpoint.every", "", "100", 1, maximumCount, at<checkpoint, &C::every>, "steps from one checkpoint to the next")),
+    setting(integer("checkpoint.keep", "", "3", 1, maximumCount, at<checkpoint, &C::keep>, "how many are kept, the newest")),
 };
 // clang-format on
 
@@ -427,6 +433,8 @@ bool hasChoice(std::string_view choices, std::string_view word) {
 
 std::string describeSchema() {
   std::ostringstream text;
+  text << "Keys marked * are settings: no program depends on them, so kiln run "
+          "takes them, and\nchanging one does not compile again.\n";
   for (const Key &key : keys) {
     if (key.type == KeyType::Section) {
       text << "\n"
@@ -438,6 +446,8 @@ std::string describeSchema() {
     text << "  " << key.path;
     if (!key.kinds.empty())
       text << "  (" << key.kinds << ")";
+    if (key.isSetting)
+      text << "  *";
     text << "\n      " << key.summary;
     if (key.hasDefault())
       text << "; " << key.wanted() << " [" << key.fallback << "]\n";

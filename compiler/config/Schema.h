@@ -66,6 +66,9 @@ struct Key {
   /// For a section that may be missing: its presence.
   Slot (*slot)(Config &);
   std::string_view summary;
+  /// Whether no program depends on it: a run can have another value without
+  /// compiling again.
+  bool isSetting = false;
 
   bool isRequired() const { return fallback == "required"; }
   bool hasDefault() const {

@@ -54,16 +54,11 @@ struct BuildStepPass : impl::BuildStepBase<BuildStepPass> {
 BuildStepOptions BuildStepPass::getOptions() const {
   BuildStepOptions options;
   options.optimizer = optimizer;
-  options.learningRate = learningRate;
   options.beta1 = beta1;
   options.beta2 = beta2;
   options.epsilon = epsilon;
   options.weightDecay = weightDecay;
   options.momentum = momentum;
-  options.schedule = schedule;
-  options.warmup = warmup;
-  options.steps = steps;
-  options.minimumRate = minimumRate;
   options.clipNorm = clipNorm;
   return options;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <tuple>
 
 using namespace mlir;
 
@@ -37,25 +38,24 @@ Value Optimizer::scalarLike(Value scalar, Value like) {
   return c.spread(c.convert(scalar, tensorType(like).getElementType()), like);
 }
 
-// Rises linearly to the peak over `warmup` steps, then stays or falls along
-// half a cosine.
+// Rises linearly to the peak over `warmup` steps, then falls along half a
+// cosine to the minimum at `steps`. A rate that stays has its peak as minimum.
+// Without warm-up the rise is infinite, which its minimum with 1 takes for
+// done.
 Value Optimizer::buildRate() {
-  Value rate = c.constant(options.learningRate, c.builder.getF64Type());
-  double warmup = double(options.warmup);
-  if (options.schedule == "cosine") {
-    double span = std::max<double>(1, double(options.steps) - warmup);
-    Value progress = c.div(c.sub(step, warmup), span);
-    progress = c.minimum(c.maximum(progress, c.fill(0, progress)),
-                         c.fill(1, progress));
-    Value wave = c.mul(c.add(c.cos(c.mul(progress, std::numbers::pi)), 1), 0.5);
-    rate = c.add(c.mul(wave, options.learningRate - options.minimumRate),
-                 options.minimumRate);
-  }
-  if (options.warmup > 0) {
-    Value rise = c.minimum(c.div(step, warmup), c.fill(1, step));
-    rate = c.mul(rate, rise);
-  }
-  return rate;
+  SmallVector<Value> settings;
+  for (StringRef name : kRateSettings)
+    settings.push_back(
+        read(declare(name, RankedTensorType::get({}, c.builder.getF64Type()),
+                     Role::setting)));
+  auto [peak, minimum, warmup, steps] =
+      std::tuple(settings[0], settings[1], settings[2], settings[3]);
+  Value one = c.fill(1, step), span = c.maximum(c.sub(steps, warmup), one);
+  Value progress = c.div(c.sub(step, warmup), span);
+  progress = c.minimum(c.maximum(progress, c.fill(0, progress)), one);
+  Value wave = c.mul(c.add(c.cos(c.mul(progress, std::numbers::pi)), 1), 0.5);
+  Value rate = c.add(c.mul(wave, c.sub(peak, minimum)), minimum);
+  return c.mul(rate, c.minimum(c.div(step, warmup), one));
 }
 
 Value Optimizer::buildNorm(ValueRange grads) {

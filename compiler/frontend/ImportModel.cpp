@@ -21,7 +21,7 @@ OwningOpRef<ModuleOp> importModel(const Config &config, MLIRContext &context) {
   if (config.evaluation.presence == Presence::Given)
     purposes.push_back(Purpose::Evaluation);
   for (Purpose purpose : purposes) {
-    ModelBuilder writer(*module, precision, purpose, config.training.seed);
+    ModelBuilder writer(*module, precision, purpose);
     model(writer, config.model);
     writer.finish();
   }

@@ -11,11 +11,9 @@ using namespace mlir;
 
 namespace kiln {
 
-ModelBuilder::ModelBuilder(ModuleOp module, Type precision, Purpose purpose,
-                           int64_t seed)
+ModelBuilder::ModelBuilder(ModuleOp module, Type precision, Purpose purpose)
     : c(builder, module.getLoc()), module(module), precision(precision),
-      purpose(purpose), seed(seed),
-      builder(OpBuilder::atBlockEnd(module.getBody())) {
+      purpose(purpose), builder(OpBuilder::atBlockEnd(module.getBody())) {
   if (isTraining())
     builder.setListener(&marks);
   function = func::FuncOp::create(builder, module.getLoc(),
@@ -113,6 +111,12 @@ Value ModelBuilder::getSamples() {
 Value ModelBuilder::getStep() {
   return addVariable("step", RankedTensorType::get({}, builder.getF64Type()),
                      Role::state, {}, kStateAttribute);
+}
+
+Value ModelBuilder::getSeed() {
+  return addVariable(kSeedSetting,
+                     RankedTensorType::get({}, builder.getI64Type()),
+                     Role::setting, {}, kStateAttribute);
 }
 
 Value ModelBuilder::linear(Value x, Value weight, Value bias,
@@ -239,10 +243,10 @@ Value ModelBuilder::dropout(StringRef name, Value x, double rate) {
   if (!isTraining() || rate == 0)
     return x;
   auto stream = static_cast<int32_t>(llvm::xxh3_64bits(name));
-  return DropoutOp::create(
-      builder, c.loc, x.getType(), x, getSamples(), getStep(),
-      /*elements=*/Value(), builder.getF64FloatAttr(rate),
-      builder.getI64IntegerAttr(seed), builder.getI64IntegerAttr(stream));
+  return DropoutOp::create(builder, c.loc, x.getType(), x, getSamples(),
+                           getStep(), getSeed(),
+                           /*elements=*/Value(), builder.getF64FloatAttr(rate),
+                           builder.getI64IntegerAttr(stream));
 }
 
 Value ModelBuilder::attention(StringRef name, Value packed, int64_t heads,

@@ -59,8 +59,7 @@ enum class Purpose { Training, Evaluation };
 /// first named; naming one again gives the same value, which ties weights.
 class ModelBuilder {
 public:
-  ModelBuilder(mlir::ModuleOp module, mlir::Type precision, Purpose purpose,
-               int64_t seed);
+  ModelBuilder(mlir::ModuleOp module, mlir::Type precision, Purpose purpose);
 
   bool isTraining() const { return purpose == Purpose::Training; }
 
@@ -172,6 +171,7 @@ private:
   mlir::Value countLabels(mlir::Value labels);
   mlir::Value getSamples();
   mlir::Value getStep();
+  mlir::Value getSeed();
   void addResult(mlir::Value value, const std::string &name,
                  llvm::ArrayRef<mlir::NamedAttribute> attributes = {});
   void addLoss(mlir::Value total, mlir::Value count);
@@ -181,7 +181,6 @@ private:
   mlir::ModuleOp module;
   mlir::Type precision;
   Purpose purpose;
-  int64_t seed;
   Marks marks;
   mlir::OpBuilder builder;
   mlir::func::FuncOp function;

@@ -42,19 +42,18 @@ def Differentiate : Pass<"kiln-differentiate", "mlir::ModuleOp"> {
 
 def BuildStep : Pass<"kiln-build-step", "mlir::ModuleOp"> {
   let summary = "Make the training step of a differentiated function: prologue, accumulate, update";
+  let description = [{
+    The learning rate is computed from variables of role `setting`, which the runtime writes: no program depends on its
+    values.
+  }];
   let dependentDialects = ["::kiln::KilnDialect"];
   let options = [
     Option<"optimizer", "optimizer", "std::string", "\"adamw\"", "adam, adamw or sgd">,
-    Option<"learningRate", "learning-rate", "double", "1e-3", "peak of the schedule">,
     Option<"beta1", "beta1", "double", "0.9", "decay of the first moment">,
     Option<"beta2", "beta2", "double", "0.999", "decay of the second moment">,
     Option<"epsilon", "epsilon", "double", "1e-8", "added to the root of the second moment">,
     Option<"weightDecay", "weight-decay", "double", "0.0", "for variables that decay">,
     Option<"momentum", "momentum", "double", "0.0", "of sgd">,
-    Option<"schedule", "schedule", "std::string", "\"constant\"", "constant or cosine">,
-    Option<"warmup", "warmup", "int64_t", "0", "steps over which the rate rises from 0">,
-    Option<"steps", "steps", "int64_t", "0", "at which a cosine ends">,
-    Option<"minimumRate", "minimum-rate", "double", "0.0", "at which a cosine ends">,
     Option<"clipNorm", "clip-norm", "double", "0.0", "greatest global norm of the gradient; 0 is none">,
   ];
 }

@@ -21,7 +21,6 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   const OptimizerConfig &optimizer = training.optimizer;
   BuildStepOptions options;
   options.optimizer = wordOf(optimizer.kind);
-  options.learningRate = optimizer.learningRate;
   if (optimizer.betas.size() == 2) {
     options.beta1 = optimizer.betas[0];
     options.beta2 = optimizer.betas[1];
@@ -29,10 +28,6 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   options.epsilon = optimizer.epsilon;
   options.weightDecay = optimizer.weightDecay;
   options.momentum = optimizer.momentum;
-  options.schedule = wordOf(training.schedule.kind);
-  options.warmup = training.schedule.warmup;
-  options.steps = training.schedule.steps;
-  options.minimumRate = training.schedule.minimum;
   options.clipNorm = training.clipNorm;
   return options;
 }

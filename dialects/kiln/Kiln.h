@@ -43,6 +43,12 @@ inline constexpr llvm::StringLiteral kOpAttribute = "kiln.op";
 // On a function that evaluates a model: the names of its results.
 inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 
+// Variables of role `setting`.
+inline constexpr llvm::StringLiteral kRateSettings[] = {
+    "setting.learning_rate", "setting.minimum_rate", "setting.warmup",
+    "setting.schedule_steps"};
+inline constexpr llvm::StringLiteral kSeedSetting = "setting.seed";
+
 // On the module of an image: samples of the global batch per replica.
 inline constexpr llvm::StringLiteral kShareAttribute = "kiln.share";
 

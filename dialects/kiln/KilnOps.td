@@ -54,7 +54,8 @@ def Kiln_InitKind : I32EnumAttr<"InitKind", "initialiser of a variable", [
 def Kiln_Role : I32EnumAttr<"Role", "role of a variable", [
     I32EnumAttrCase<"parameter", 0>, I32EnumAttrCase<"moment", 1>, I32EnumAttrCase<"state", 2>,
     I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"scratch", 4>,
-    I32EnumAttrCase<"statistic", 5>, I32EnumAttrCase<"coordinate", 6>]> {
+    I32EnumAttrCase<"statistic", 5>, I32EnumAttrCase<"coordinate", 6>,
+    I32EnumAttrCase<"setting", 7>]> {
   let cppNamespace = "::kiln";
 }
 
@@ -65,7 +66,11 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
     and are saved in checkpoints. The schedule creates variables of role
     `gradient` and `scratch`, which carry values between the phases of one step.
     A variable of role `coordinate` holds the device's coordinate along a mesh
-    axis.
+    axis. One of role `setting` holds a value that can change from run to run:
+    the runtime writes it before the first step, and checkpoints do not save it.
+    Its name is `setting.learning_rate`, `setting.minimum_rate`,
+    `setting.warmup` or `setting.schedule_steps`, of type tensor<f64>, or
+    `setting.seed`, of type tensor<i64>.
 
     The initialiser `normal` has mean `a` and standard deviation `b`, `uniform`
     is over [a, b), `constant` is `a`. Weight decay applies to variables marked
@@ -96,7 +101,7 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
     /// Whether the value is lost at the end of a step.
     bool isTransient() {
       return getRole() == ::kiln::Role::gradient || getRole() == ::kiln::Role::scratch ||
-             getRole() == ::kiln::Role::coordinate;
+             getRole() == ::kiln::Role::coordinate || getRole() == ::kiln::Role::setting;
     }
   }];
 }
@@ -442,10 +447,10 @@ def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structure
     It has 24 random bits in every precision.
   }];
   let arguments = (ins RankedTensorOf<[I32]>:$samples, RankedTensorOf<[I32]>:$elements, RankedTensorOf<[I32]>:$step,
-                   I64Attr:$seed, I64Attr:$stream);
+                   RankedTensorOf<[I64]>:$seed, I64Attr:$stream);
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = [{
-    $samples `,` $elements `,` $step `seed` $seed `stream` $stream `:` functional-type(operands, results) attr-dict
+    $samples `,` $elements `,` $step `,` $seed `stream` $stream `:` functional-type(operands, results) attr-dict
   }];
 }
 
@@ -455,16 +460,17 @@ def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, Costed, DeclareOpInterfaceMethods
   let summary = "Sets elements to 0 with probability `rate` and divides the rest by 1 - `rate`";
   let description = [{
     `samples` holds the index of each sample in the global batch, `step` the
-    optimizer step. Together with `seed` and `stream` they determine which
-    elements are dropped, so the gradient regenerates the same mask. Where a
+    optimizer step. Together with `seed`, which is the run's, and `stream` they
+    determine which elements are dropped, so the gradient regenerates the same mask. Where a
     sample is sharded, `elements` holds the global index of each local element
     within the sample; without it elements are indexed in order.
   }];
   let arguments = (ins Kiln_FloatTensor:$operand, RankedTensorOf<[I32]>:$samples, RankedTensorOf<[F64]>:$step,
-                   Optional<RankedTensorOf<[I32]>>:$elements, F64Attr:$rate, I64Attr:$seed, I64Attr:$stream);
+                   RankedTensorOf<[I64]>:$seed, Optional<RankedTensorOf<[I32]>>:$elements, F64Attr:$rate,
+                   I64Attr:$stream);
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = [{
-    $operand `,` $samples `,` $step (`elements` $elements^)? `rate` $rate `seed` $seed `stream` $stream
+    $operand `,` $samples `,` $step `,` $seed (`elements` $elements^)? `rate` $rate `stream` $stream
     `:` functional-type(operands, results) attr-dict
   }];
   let hasVerifier = 1;

@@ -14,7 +14,7 @@ SmallVector<AffineMap> RandomOp::getLoopMaps() {
   AffineExpr sample = getAffineDimExpr(0, context),
              element = getAffineDimExpr(1, context);
   return {AffineMap::get(2, 0, sample), AffineMap::get(2, 0, element),
-          AffineMap::get(2, 0, context),
+          AffineMap::get(2, 0, context), AffineMap::get(2, 0, context),
           AffineMap::get(2, 0, {sample, element}, context)};
 }
 
@@ -39,21 +39,26 @@ Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
         arith::TruncIOp::create(builder, loc, word, high),
         arith::TruncIOp::create(builder, loc, word, product));
   };
-  uint32_t key[2] = {uint32_t(getSeed()), uint32_t(getStream())};
-  Value counter[4] = {x[1], x[0], x[2],
-                      constant(word, int32_t(uint64_t(getSeed()) >> 32))};
+  auto truncate = [&](Value value) -> Value {
+    return arith::TruncIOp::create(builder, loc, word, value);
+  };
+  Value seed = truncate(x[3]), seedHigh = truncate(arith::ShRUIOp::create(
+                                   builder, loc, x[3], constant(wide, 32)));
+  uint32_t offset = 0, stream = uint32_t(getStream()); // Key of the round.
+  Value counter[4] = {x[1], x[0], x[2], seedHigh};
   for (int round = 0; round < 10; ++round) {
     auto [firstHigh, firstLow] = multiply(counter[0], 0xD2511F53);
     auto [secondHigh, secondLow] = multiply(counter[2], 0xCD9E8D57);
-    Value next[4] = {exclusive(exclusive(secondHigh, counter[1]),
-                               constant(word, int32_t(key[0]))),
+    Value key = arith::AddIOp::create(builder, loc, seed,
+                                      constant(word, int32_t(offset)));
+    Value next[4] = {exclusive(exclusive(secondHigh, counter[1]), key),
                      secondLow,
                      exclusive(exclusive(firstHigh, counter[3]),
-                               constant(word, int32_t(key[1]))),
+                               constant(word, int32_t(stream))),
                      firstLow};
     std::copy(next, next + 4, counter);
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
+    offset += 0x9E3779B9;
+    stream += 0xBB67AE85;
   }
   Value bits =
       arith::ShRUIOp::create(builder, loc, counter[0], constant(word, 8));
@@ -97,9 +102,8 @@ Values DropoutOp::decompose(OpBuilder &builder) {
   Value step = c.convert(getStep(), builder.getI32Type());
   Value elements =
       getElements() ? c.reshape(getElements(), {size}) : c.iota(size);
-  Value number =
-      RandomOp::create(builder, getLoc(), x.getType(), getSamples(), elements,
-                       step, getSeedAttr(), getStreamAttr());
+  Value number = RandomOp::create(builder, getLoc(), x.getType(), getSamples(),
+                                  elements, step, getSeed(), getStreamAttr());
   Value kept = c.select(c.compare(Predicate::ge, number, rate),
                         c.mul(x, 1 / (1 - rate)), c.fill(0, x));
   return {c.reshape(kept, type.getShape())};
@@ -109,14 +113,14 @@ Values DropoutOp::decompose(OpBuilder &builder) {
 Values DropoutOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Values result(getNumOperands());
   result[0] = DropoutOp::create(builder, getLoc(), getType(), grads[0],
-                                getSamples(), getStep(), getElements(),
-                                getRateAttr(), getSeedAttr(), getStreamAttr());
+                                getSamples(), getStep(), getSeed(),
+                                getElements(), getRateAttr(), getStreamAttr());
   return result;
 }
 
 std::string DropoutOp::getFactors() {
   std::string all = letters(getOperand());
-  return all + "," + all.substr(0, 1) + "," +
+  return all + "," + all.substr(0, 1) + ",," +
          (getElements() ? "," + all.substr(1) : "") + "->" + all;
 }
 

@@ -2,6 +2,7 @@
 #include "dialects/kiln/Sharding.h"
 
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <limits>
 
@@ -226,7 +227,27 @@ Mesh getMesh(Operation *op) {
 
 using namespace shard;
 
+static LogicalResult verifySetting(VariableOp variable) {
+  MLIRContext *context = variable.getContext();
+  StringRef name = variable.getSymName();
+  bool isSeed = name == kSeedSetting;
+  Type element = isSeed ? Type(IntegerType::get(context, 64))
+                        : Type(Float64Type::get(context));
+  if (!isSeed && !llvm::is_contained(kRateSettings, name))
+    return variable.emitOpError("has the role setting, but no run has a ")
+           << "setting of this name; known are "
+           << llvm::join(ArrayRef(kRateSettings), ", ") << " and "
+           << kSeedSetting;
+  auto wanted = RankedTensorType::get({}, element);
+  if (variable.getTensorType() == wanted)
+    return success();
+  return variable.emitOpError("has type ")
+         << variable.getTensorType() << "; wanted " << wanted;
+}
+
 LogicalResult VariableOp::verify() {
+  if (getRole() == Role::setting && failed(verifySetting(*this)))
+    return failure();
   if (!getWhole()) {
     auto wish = getSharding();
     if (wish && (int64_t(wish->getDims().size()) != getTensorType().getRank() ||

@@ -69,16 +69,16 @@ std::map<std::string, std::string> Artifact::inputFiles() const {
     if (path && path->size() != 0)
       files[key] = path->str();
   };
-  if (const artifact::Data *data = index_->data()) {
+  if (const artifact::Data *data = settings().data()) {
     add("data.path", data->path());
     add("data.labels", data->labels_path());
     add("data.vocabulary", data->vocabulary_path());
   }
-  if (const artifact::Evaluation *evaluation = index_->evaluation()) {
+  if (const artifact::Evaluation *evaluation = settings().evaluation()) {
     add("evaluation.path", evaluation->path());
     add("evaluation.labels", evaluation->labels_path());
   }
-  if (const artifact::Training *training = index_->training())
+  if (const artifact::Training *training = settings().training())
     add("training.init", training->init());
   return files;
 }

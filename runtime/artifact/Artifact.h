@@ -22,6 +22,7 @@ public:
   static Expected<Artifact> fromContainer(Container container);
 
   const artifact::Index &index() const { return *index_; }
+  const artifact::Settings &settings() const { return *index_->settings(); }
   /// The bytes of a section that a target names.
   std::span<const std::byte> section(std::string_view name) const {
     return container_.find(name);

@@ -115,6 +115,7 @@ private:
       checkProgram(*program);
     }
     checkCoordinates();
+    checkScalars();
     checkRedZones();
     checkLikeness(*index_.images()->Get(0));
   }
@@ -287,6 +288,18 @@ private:
         fault(what + " of " + str(index_.mesh()->size()));
       checkAligned(coordinate->offset(), ElementType::i32, what);
       checkExtent(coordinate->offset(), 4, what);
+    }
+  }
+
+  void checkScalars() {
+    if (!image_->scalars())
+      return;
+    for (const Scalar *scalar : *image_->scalars()) {
+      std::string what = "scalar " + str(uint64_t(scalar->kind()));
+      if (scalar->kind() > ScalarKind::MAX)
+        fault(what + " is unknown");
+      checkAligned(scalar->offset(), ElementType::f64, what);
+      checkExtent(scalar->offset(), 8, what);
     }
   }
 

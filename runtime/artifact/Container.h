@@ -29,7 +29,7 @@ namespace kiln {
 
 /// The version of container and schema that this build reads and writes. Raise
 /// it when either changes incompatibly.
-inline constexpr uint32_t containerVersion = 4;
+inline constexpr uint32_t containerVersion = 5;
 
 inline constexpr std::string_view indexSectionName = "index"; // flatbuffer
 

@@ -8,12 +8,12 @@ static constexpr std::string_view programName = "evaluate";
 
 Expected<std::unique_ptr<Evaluator>> Evaluator::open(Session &session,
                                                      uint64_t seed) {
-  const artifact::Evaluation *wanted = session.index().evaluation();
+  const artifact::Evaluation *wanted = session.settings().evaluation();
   if (!wanted)
     return std::unique_ptr<Evaluator>();
   const std::string &origin = session.artifact().origin();
   bool hasProgram = session.artifact().findProgram(programName);
-  if (!hasProgram || !session.index().data())
+  if (!hasProgram || !session.settings().data())
     return Status(Code::inputRejected,
                   origin + ": evaluation is asked for, but there is no " +
                       (hasProgram ? "data" : "program 'evaluate'"));
@@ -26,7 +26,7 @@ Expected<std::unique_ptr<Evaluator>> Evaluator::open(Session &session,
   if (Status status = evaluator->findOutputs(); !status.ok())
     return Status(status.code(), origin + ": " + status.message());
   Expected<std::unique_ptr<Dataset>> dataset =
-      Dataset::openHeldOut(*session.index().data(), *wanted, seed);
+      Dataset::openHeldOut(*session.settings().data(), *wanted, seed);
   if (!dataset.ok())
     return dataset.status();
   evaluator->dataset_ = std::move(*dataset);

@@ -42,7 +42,7 @@ std::string describeDifferences(const Manifest &found, const Manifest &wanted) {
 RunRecord::RunRecord(Session &session, const TrainOptions &options,
                      TrainLog &log)
     : session_(session), options_(options), log_(log),
-      policy_(session.index().checkpoint()) {}
+      policy_(session.settings().checkpoint()) {}
 
 Status RunRecord::begin(Manifest position, std::string vocabulary,
                         uint64_t lastStep) {
@@ -52,7 +52,7 @@ Status RunRecord::begin(Manifest position, std::string vocabulary,
   vocabulary_ = std::move(vocabulary);
   position_.writtenBy = index.compiler()->str();
   position_.model = index.model()->str();
-  position_.config = index.config()->str();
+  position_.config = index.settings()->config()->str();
   position_.publicNames = publicNamesOf(index);
   Expected<std::optional<Checkpoint>> checkpoint = agreeOnCheckpoint();
   Status status = session_.agree(checkpoint.status());
@@ -81,7 +81,8 @@ Status RunRecord::begin(Manifest position, std::string vocabulary,
   if (Status opened = metrics_.open(folder_->metrics(), position_.step);
       !opened.ok())
     warn(opened.message() + "; no metrics are kept");
-  Status written = folder_->write("config.yaml", index.config()->str());
+  Status written =
+      folder_->write("config.yaml", index.settings()->config()->str());
   if (written.ok() && !vocabulary_.empty())
     written = folder_->write(vocabularyFileName, vocabulary_);
   if (!written.ok())
@@ -237,7 +238,7 @@ Status RunRecord::startFresh() {
   position_.step = options_.firstStep;
   if (!options_.isInitialising)
     return Status();
-  const artifact::Training &training = *session_.index().training();
+  const artifact::Training &training = *session_.settings().training();
   if (Status status = session_.initialise(training.seed()); !status.ok())
     return status;
   if (!training.init() || training.init()->size() == 0)
@@ -256,8 +257,8 @@ Status RunRecord::takeInitialWeights(const std::string &path) {
     return status;
   say("Initial weights from " + path);
   const flatbuffers::String *given =
-      session_.index().data() ? session_.index().data()->vocabulary_path()
-                              : nullptr;
+      session_.settings().data() ? session_.settings().data()->vocabulary_path()
+                                 : nullptr;
   if (session_.rank() == 0 && !vocabulary_.empty() && words.empty() &&
       !(given && given->size()))
     warn(path +

@@ -52,7 +52,7 @@ static Status compareArtifacts(const Artifact &artifact, World &world) {
     hash.add(section.bytes);
   // In order of precedence: the first difference is reported.
   const std::pair<const char *, std::string> facts[] = {
-      {"config", artifact.index().config()->str()},
+      {"config", artifact.settings().config()->str()},
       {"plan", std::to_string(Mesh(artifact.index()).devices()) +
                    " devices in " + std::to_string(world.size()) +
                    " processes"},
@@ -172,9 +172,44 @@ Status Session::reserve() {
   for (const std::unique_ptr<Device> &device : devices_)
     if (status.ok())
       status = device->reserve();
+  if (status.ok())
+    status = writeScalars();
   status = agree(status);
   isReserved_ = status.ok();
   return status;
+}
+
+static Status writeScalar(const artifact::Scalar &scalar,
+                          const artifact::Training &training, Device &device) {
+  auto write = [&](double value) {
+    return device.write(scalar.offset(), std::as_bytes(std::span(&value, 1)));
+  };
+  switch (scalar.kind()) {
+  case artifact::ScalarKind::learning_rate:
+    return write(training.learning_rate());
+  case artifact::ScalarKind::minimum_rate:
+    return write(training.minimum_rate());
+  case artifact::ScalarKind::warmup:
+    return write(static_cast<double>(training.warmup()));
+  case artifact::ScalarKind::schedule_steps:
+    return write(static_cast<double>(training.schedule_steps()));
+  case artifact::ScalarKind::seed: {
+    uint64_t seed = training.seed();
+    return device.write(scalar.offset(), std::as_bytes(std::span(&seed, 1)));
+  }
+  }
+  return Status();
+}
+
+Status Session::writeScalars() {
+  const artifact::Training *training = settings().training();
+  for (const std::unique_ptr<Device> &device : devices_)
+    if (training && device->image().scalars())
+      for (const artifact::Scalar *scalar : *device->image().scalars())
+        if (Status status = writeScalar(*scalar, *training, *device);
+            !status.ok())
+          return status;
+  return Status();
 }
 
 Status Session::requireMemory() const {

@@ -84,7 +84,8 @@ public:
   static Expected<Session> fromArtifact(Artifact artifact,
                                         const SessionOptions &options = {});
 
-  /// Takes all the memory that the program will ever use. Its bytes are zero.
+  /// Takes all the memory that the program will ever use. Its bytes are zero,
+  /// but for the settings that programs read.
   Status reserve();
   /// Bytes of memory of this process's device number `device`, from 0; 0 before
   /// `reserve`.
@@ -126,6 +127,7 @@ public:
   Status train(const TrainOptions &options, TrainReport *report = nullptr);
 
   const artifact::Index &index() const { return artifact_->index(); }
+  const artifact::Settings &settings() const { return artifact_->settings(); }
   const Artifact &artifact() const { return *artifact_; }
   /// Workers of all devices in this process.
   unsigned workers() const;
@@ -163,6 +165,8 @@ private:
   Status start(const SessionOptions &options);
   Status startDevices(const SessionOptions &options, PlatformOptions platform);
   Status requireMemory() const;
+  /// Gives the programs the settings that they read.
+  Status writeScalars();
   std::optional<size_t> findProgram(std::string_view name) const;
   std::optional<size_t> findVariable(std::string_view name) const;
   /// A variable by name, if it has this size and memory is reserved.

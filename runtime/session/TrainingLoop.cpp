@@ -80,7 +80,7 @@ TrainingLoop::~TrainingLoop() {
 }
 
 Status TrainingLoop::prepare() {
-  settings_ = session_.index().training();
+  settings_ = session_.settings().training();
   if (!settings_ || settings_->global_batch() == 0)
     return Status(Code::inputRejected,
                   session_.artifact().origin() +
@@ -138,10 +138,10 @@ Status TrainingLoop::findOutputs() {
 Status TrainingLoop::openData() {
   uint64_t batch = 0;
   shares_ = session_.findShares("train", batch);
-  if (!session_.index().data())
+  if (!session_.settings().data())
     return Status();
   Expected<std::unique_ptr<Dataset>> dataset = Dataset::open(
-      *session_.index().data(), session_.index().evaluation(), seed());
+      *session_.settings().data(), session_.settings().evaluation(), seed());
   if (!dataset.ok())
     return dataset.status();
   dataset_ = std::move(*dataset);
@@ -236,7 +236,7 @@ Status TrainingLoop::beginRun() {
   position.globalBatch = settings_->global_batch();
   if (dataset_) {
     position.samples = dataset_->samples();
-    position.isShuffled = session_.index().data()->shuffle();
+    position.isShuffled = session_.settings().data()->shuffle();
     position.contents = contents_;
   }
   order_ = {position.samples, position.globalBatch, position.seed,

@@ -55,7 +55,7 @@ std::vector<double> run(const std::string &artifact, unsigned threads) {
   train.logFile = -1;
   train.lossesPath = folder.file("losses");
   EXPECT_TRUE(session->reserve().ok());
-  EXPECT_TRUE(session->initialise(session->index().training()->seed()).ok());
+  EXPECT_TRUE(session->initialise(session->settings().training()->seed()).ok());
   Status status = session->train(train);
   EXPECT_TRUE(status.ok()) << status.message();
   return readLosses(train.lossesPath);

@@ -136,6 +136,8 @@ SECTIONS = {
         Case("no config", "kiln train", 2, "CONFIG"),
         Case("no output", "kiln compile tiny.yaml", 2, "--output"),
         Case("an artifact too many", "kiln run m.kiln n.kiln", 2, "n.kiln"),
+        Case("a key that is compiled in", "kiln run m.kiln training.global_batch=64", 2, "these keys are compiled into it"),
+        Case("a misspelt setting", "kiln run m.kiln training.sed=64", 2, "training.seed"),
         Case("a key without a value", "kiln train tiny.yaml training.steps", 2, "training.steps"),
         Case("a misspelt key", "kiln train tiny.yaml trainning.steps=4", 2, "trainning"),
         Case("a value out of range", "kiln train tiny.yaml training.steps=-1", 2, "training.steps"),

@@ -133,8 +133,29 @@ class Command(KilnTest):
         self.assertEqual(err, "")
         self.assertEqual((self.folder / "a.kiln").read_bytes(), (self.folder / "b.kiln").read_bytes())
         self.assertIn("1 artifacts", self.kiln("cache")[0])
-        # Another config is another entry; keys that do not change the program still hit.
-        self.assertNotIn("Cache hit", self.kiln("compile", "tiny.yaml", "-o", "c.kiln", "training.seed=1")[0])
+        self.assertNotIn("Cache hit", self.kiln("compile", "tiny.yaml", "-o", "c.kiln", "training.global_batch=3")[0])
+
+    def test_settings_are_not_compiled_in(self):
+        """A sweep compiles once. The artifact has the settings that it was asked for, wherever its program is from, and
+        a run can have others."""
+        self.kiln("compile", "tiny.yaml", "-o", "a.kiln")
+        settings = ["training.seed=5", "training.optimizer.learning_rate=0.01", "training.schedule.kind=cosine",
+                    "training.schedule.warmup=2", "training.schedule.minimum=1e-4", "training.steps=6"]
+        self.assertIn("Cache hit: ", self.kiln("compile", "tiny.yaml", *settings, "-o", "b.kiln")[0])
+        self.kiln("compile", "tiny.yaml", *settings, "--no-cache", "-o", "c.kiln")
+        self.assertEqual((self.folder / "b.kiln").read_bytes(), (self.folder / "c.kiln").read_bytes())
+        wanted = self.losses("run", "c.kiln", "--run-folder", "compiled")
+        self.assertEqual(wanted, self.losses("run", "a.kiln", *settings, "--run-folder", "given"))
+        self.assertNotEqual(wanted, self.losses("run", "a.kiln", "training.steps=6", "--no-run-folder"))
+        used = (self.folder / "given/config.yaml").read_text()
+        self.assertEqual(used, (self.folder / "compiled/config.yaml").read_text())
+        # As in a config, a cosine ends with the run.
+        self.kiln("run", "c.kiln", "training.steps=9", "--run-folder", "longer")
+        self.assertIn("    steps: 9\n", (self.folder / "longer/config.yaml").read_text())
+        _, err = self.kiln("run", "a.kiln", "training.global_batch=2", "training.seed=1", code=2)
+        self.assertIn("a.kiln: these keys are compiled into it:\n  training.global_batch was", err)
+        _, err = self.kiln("run", "a.kiln", "training.sed=1", code=2)
+        self.assertIn("did you mean 'training.seed'?", err)
 
     def test_damaged_cache_entry_is_a_miss(self):
         self.kiln("compile", "tiny.yaml", "-o", "a.kiln")

@@ -59,8 +59,9 @@ NUMBERED = model("7", [("w", "tensor<7x6xf64>", COLUMNS)], """
   %three = kiln.constant 3.0 : tensor<i32>
   %threes = kiln.broadcast "->n" %three : tensor<i32> -> tensor<6xi32>
   %numbers = kiln.mul %place, %threes : tensor<6xi32>
-  %v = kiln.dropout %h, %sample, %step elements %numbers rate 0.4 seed 3 stream 1
-    : (tensor<?x6xf64>, tensor<?xi32>, tensor<f64>, tensor<6xi32>) -> tensor<?x6xf64>""", ("%v", 6))
+  %seed = kiln.constant 3.0 : tensor<i64>
+  %v = kiln.dropout %h, %sample, %step, %seed elements %numbers rate 0.4 stream 1
+    : (tensor<?x6xf64>, tensor<?xi32>, tensor<f64>, tensor<i64>, tensor<6xi32>) -> tensor<?x6xf64>""", ("%v", 6))
 
 # The positions of a batch norm are sharded along the sequence by the op before it.
 NORM = model("5x3", [("w", "tensor<3x4xf64>", ROWS), ("scale", "tensor<4xf64>", ""), ("shift", "tensor<4xf64>", "")], """

@@ -84,7 +84,8 @@ static uint64_t countBytes(ElementType type,
 IndexT emptyIndex(uint64_t arenaBytes, unsigned threads) {
   IndexT index;
   index.compiler = "test";
-  index.config = "{}";
+  index.settings = std::make_unique<SettingsT>();
+  index.settings->config = "{}";
   index.model = "test";
   index.device = "cpu";
   index.threads = threads;
@@ -344,18 +345,18 @@ IndexT sampleTraining(const std::string &dataPath, uint64_t globalBatch,
   train.phases.back()->name = "update";
   train.phases.back()->repeat = 1;
   addLaunch(train, update, {Place(128, 0), Place(0, 0), Place(64, 0)});
-  index.data = std::make_unique<DataT>();
-  index.data->kind = "text";
-  index.data->path = dataPath;
-  index.data->tokenizer = "bytes";
-  index.data->shuffle = true;
-  index.data->sequence = sequence;
-  index.data->vocabulary = 256;
-  index.training = std::make_unique<TrainingT>();
-  index.training->global_batch = globalBatch;
-  index.training->steps = 10;
-  index.training->seed = 7;
-  index.training->log_every = 5;
+  index.settings->data = std::make_unique<DataT>();
+  index.settings->data->kind = "text";
+  index.settings->data->path = dataPath;
+  index.settings->data->tokenizer = "bytes";
+  index.settings->data->shuffle = true;
+  index.settings->data->sequence = sequence;
+  index.settings->data->vocabulary = 256;
+  index.settings->training = std::make_unique<TrainingT>();
+  index.settings->training->global_batch = globalBatch;
+  index.settings->training->steps = 10;
+  index.settings->training->seed = 7;
+  index.settings->training->log_every = 5;
   return index;
 }
 
@@ -363,7 +364,7 @@ IndexT shardedTraining(const std::string &dataPath, uint32_t replicas) {
   constexpr uint64_t samples = 4, sequence = 8,
                      inputBytes = samples * sequence * 4;
   IndexT index = sampleTraining(dataPath, samples, sequence);
-  index.training->global_batch = samples * replicas;
+  index.settings->training->global_batch = samples * replicas;
   setMesh(index, {{"data", replicas}});
   for (uint32_t i = 0; i < replicas; ++i)
     index.devices[i]->first_sample = i * samples;
@@ -398,17 +399,17 @@ IndexT shardedTraining(const std::string &dataPath, uint32_t replicas) {
   addWait(train, 0);
   addLaunch(train, update, {Place(384, 0), Place(0, 0), Place(64, 0)});
   addLaunch(train, follow, {Place(384, 0), Place(512, 0)});
-  index.checkpoint = std::make_unique<CheckpointPolicyT>();
-  index.checkpoint->every = 5;
-  index.checkpoint->keep = 3;
+  index.settings->checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.settings->checkpoint->every = 5;
+  index.settings->checkpoint->keep = 3;
   return index;
 }
 
 void addEvaluation(IndexT &index, const std::string &path, uint64_t samples,
                    uint64_t every) {
-  index.evaluation = std::make_unique<EvaluationT>();
-  index.evaluation->path = path;
-  index.evaluation->every = every;
+  index.settings->evaluation = std::make_unique<EvaluationT>();
+  index.settings->evaluation->path = path;
+  index.settings->evaluation->every = every;
   uint64_t offset = image(index).arena_bytes;
   image(index).arena_bytes += 4096;
   image(index).live_bytes = image(index).memory[0]->bytes =
@@ -417,7 +418,7 @@ void addEvaluation(IndexT &index, const std::string &path, uint64_t samples,
   addVariable(index, "evaluate.samples", ElementType::i32, {}, offset,
               InitKind::constant, static_cast<double>(samples));
   ProgramT &evaluate = addProgram(index, "evaluate");
-  auto sequence = static_cast<int64_t>(index.data->sequence);
+  auto sequence = static_cast<int64_t>(index.settings->data->sequence);
   for (auto [name, place] :
        {std::pair("tokens", offset + 1024), std::pair("labels", offset + 2048)})
     addInput(evaluate, name, ElementType::i32, samples, {sequence}, place,

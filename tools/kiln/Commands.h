@@ -28,6 +28,7 @@ struct CompileArguments {
 
 struct RunOptions {
   std::string artifact;
+  std::vector<std::string> overrides; // Of the artifact's settings.
   std::string name; // Of the artifact in messages; empty: its path.
   std::string losses;
   std::string runFolder; // Empty: nothing is kept of the run.
@@ -43,7 +44,7 @@ struct RunOptions {
 /// Each prints its errors and returns the exit code.
 int runCompileCommand(const CompileArguments &options);
 int runTrainCommand(const CompileArguments &options, RunOptions run);
-int runRunCommand(const RunOptions &options);
+int runRunCommand(RunOptions options);
 /// `plans` is all or a number.
 int runVerifyCommand(const CompileArguments &options, const std::string &plans,
                      uint64_t steps);

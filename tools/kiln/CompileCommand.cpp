@@ -4,6 +4,7 @@
 #include "compiler/config/Config.h"
 #include "compiler/config/TemporaryFiles.h"
 #include "runtime/artifact/Artifact.h"
+#include "tools/kiln/ArtifactSettings.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
 #include "tools/kiln/Ranks.h"
@@ -50,10 +51,13 @@ public:
   int report() const;
 
   /// Path of the artifact, as long as this object lives.
-  std::string artifact() const { return hit.empty() ? compiled.path() : hit; }
+  std::string artifact() const {
+    return hit.empty() || hasOtherSettings ? compiled.path() : hit;
+  }
 
 private:
   Status checkEntry(const std::string &path) const;
+  int takeEntry();
   void saveReproducer() const;
 
   const CompileArguments &options;
@@ -64,6 +68,7 @@ private:
   std::optional<Config> config;
   std::optional<InputFiles> files;
   std::string library, key, hit;
+  bool hasOtherSettings = false; // Than the cached artifact.
 };
 
 int Compilation::prepare(CommandFiles files) {
@@ -104,7 +109,24 @@ int Compilation::prepare(CommandFiles files) {
   if (!hit.empty())
     printf("Cache hit: %s\n", hit.c_str());
   fflush(stdout);
-  return 0;
+  return hit.empty() ? 0 : takeEntry();
+}
+
+/// The entry is the program of the first config that was compiled to it.
+int Compilation::takeEntry() {
+  Expected<Artifact> entry = Artifact::load(hit);
+  if (!entry.ok()) {
+    printError(entry.status().message());
+    return entry.status().exitCode();
+  }
+  hasOtherSettings =
+      entry->settings().config()->string_view() != config->print();
+  if (!hasOtherSettings)
+    return 0;
+  int error = compiled.isOpen()
+                  ? compiled.write(packWithSettings(*entry, *config))
+                  : ENOMEM;
+  return error ? reportIo("file in memory", error) : 0;
 }
 
 int Compilation::openFiles(const RunOptions &run) {
@@ -120,8 +142,8 @@ int Compilation::openFiles(const RunOptions &run) {
 Status Compilation::checkEntry(const std::string &path) const {
   Expected<Artifact> artifact = Artifact::load(path);
   if (artifact.ok() &&
-      artifact->index().config()->string_view() != config->print())
-    return Status(Code::inputRejected, path + ": holds another config");
+      artifact->index().program()->string_view() != config->printProgram())
+    return Status(Code::inputRejected, path + ": holds another program");
   return artifact.status();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/InputFiles.h"
-#include "compiler/config/DataSettings.h"
+#include "compiler/config/Settings.h"
 #include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/checkpoint/WeightVocabulary.h"
 #include "runtime/session/VariableFiles.h"

@@ -61,7 +61,7 @@ std::vector<std::pair<std::string, std::string>>
 listRequests(const artifact::Index &index) {
   Diagnostics diagnostics;
   std::optional<Config> config =
-      parseConfig(index.config()->str(), "config", {}, diagnostics);
+      parseConfig(index.settings()->config()->str(), "config", {}, diagnostics);
   std::vector<std::pair<std::string, std::string>> requests;
   if (!config)
     return requests;
@@ -81,7 +81,7 @@ Json describePlan(const Artifact &artifact) {
     plan["mesh"][axis->name()->str()] = axis->size();
   plan["processor"] = index.targets()->Get(0)->processor()->str();
   plan["threads"] = index.threads();
-  if (const artifact::Training *training = index.training()) {
+  if (const artifact::Training *training = index.settings()->training()) {
     plan["global_batch"] = training->global_batch();
     plan["steps"] = training->steps();
     plan["epochs"] = training->epochs();
@@ -264,7 +264,7 @@ Json describeArtifact(const Artifact &artifact) {
   for (const artifact::Device *device : *index.devices())
     json["devices"].push_back(
         {{"image", device->image()}, {"first_sample", device->first_sample()}});
-  json["config"] = index.config()->str();
+  json["config"] = index.settings()->config()->str();
   return json;
 }
 
@@ -289,7 +289,7 @@ void printPlan(const Artifact &artifact) {
       printf(" %s %u", axis->name()->c_str(), axis->size());
     printf("\n");
   }
-  if (const artifact::Training *training = index.training())
+  if (const artifact::Training *training = index.settings()->training())
     printf("batch     %llu samples\n",
            static_cast<unsigned long long>(training->global_batch()));
   printRequests(index);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/TemporaryFiles.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/collective/Stall.h"
 #include "runtime/session/Session.h"
+#include "tools/kiln/ArtifactSettings.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/ModelNames.h"
 #include "tools/kiln/Ranks.h"
@@ -9,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <unistd.h>
 
@@ -128,7 +131,7 @@ std::optional<Session> loadSession(const std::string &artifact,
     code = fail(session.status(), world);
     return std::nullopt;
   }
-  if (!session->index().training()) {
+  if (!session->settings().training()) {
     code = fail(Status(Code::inputRejected, session->artifact().origin() +
                                                 ": holds no training program"),
                 world);
@@ -162,7 +165,38 @@ static int runInWorld(const RunOptions &options) {
   return code;
 }
 
-int runRunCommand(const RunOptions &options) {
+/// Puts the artifact with the settings that were given into a file in memory,
+/// which `options` then name. Returns an exit code.
+static int changeSettings(RunOptions &options, MemoryFile &file) {
+  CommandFiles files; // The run knows the file in memory only.
+  files.addInput("artifact", options.artifact);
+  files.addOutputs(options, std::max(options.processes, 1u));
+  if (Status status = files.check(); !status.ok())
+    return fail(status);
+  Expected<Artifact> artifact = Artifact::load(options.artifact, options.name);
+  if (!artifact.ok())
+    return fail(artifact.status());
+  Expected<Config> config = changeSettings(*artifact, options.overrides);
+  if (!config.ok()) {
+    fputs(config.status().message().c_str(), stderr);
+    return config.status().exitCode();
+  }
+  int error =
+      file.isOpen() ? file.write(packWithSettings(*artifact, *config)) : ENOMEM;
+  if (error != 0)
+    return fail(Status(Code::io,
+                       std::string("file in memory: ") + std::strerror(error)));
+  if (options.name.empty())
+    options.name = options.artifact;
+  options.artifact = file.path();
+  return 0;
+}
+
+int runRunCommand(RunOptions options) {
+  std::optional<MemoryFile> changed;
+  if (!options.overrides.empty())
+    if (int code = changeSettings(options, changed.emplace("kiln-artifact")))
+      return code;
   if (options.processes != 0)
     return runRanks(options.artifact, options);
   if (Status joined = Roster::join(); !joined.ok())

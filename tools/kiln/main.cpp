@@ -171,6 +171,9 @@ private:
     runVerb = addVerb("run", "run an artifact");
     runVerb->add_option("ARTIFACT", runOptions.artifact, "file to run")
         ->required();
+    runVerb->add_option("key=value", runOptions.overrides,
+                        "values that replace those of the artifact's config; "
+                        "kiln help config marks the keys with *");
     runVerb
         ->add_option("--name", runOptions.name, "the artifact's, in messages")
         ->group(""); // For commands that run an artifact of their own.

@@ -210,7 +210,16 @@ TEST_F(CacheTest, KeyDependsOnEveryInput) {
   setenv("KILN_RED_ZONES", "1", 1);
   EXPECT_NE(first, keyOf(base, false));
   unsetenv("KILN_RED_ZONES");
-  EXPECT_NE(first, keyOf({base[0], "training.steps=2"}, false));
+  EXPECT_NE(first, keyOf({base[0], "training.global_batch=3"}, false));
+  // What no program depends on does not compile it again.
+  for (const char *setting :
+       {"training.steps=2", "training.seed=9",
+        "training.optimizer.learning_rate=0.5", "training.schedule.warmup=3",
+        "training.schedule={kind: cosine, steps: 9, minimum: 1e-5}",
+        "data={kind: idx, path: x, labels: y}", "training.init=w.safetensors",
+        "log.every=7", "checkpoint.every=3", "checkpoint=none",
+        "evaluation=none"})
+    EXPECT_EQ(first, keyOf({base[0], setting}, false)) << setting;
   EXPECT_NE(first, keyOf({base[0], "devices.threads=3"}, false));
   // Equal requests have equal keys; auto may resolve to another plan some day.
   EXPECT_EQ(first, keyOf({base[0], "devices.zero=auto"}, false));

@@ -3,7 +3,7 @@
 // RUN: kiln-opt %s -kiln-build-step="optimizer=sgd momentum=0.9" -split-input-file -verify-diagnostics | FileCheck %s --check-prefix=MOMENTUM
 // RUN: kiln-opt %s -kiln-build-step="optimizer=adamw weight-decay=0.1" -split-input-file -verify-diagnostics | FileCheck %s --check-prefix=ADAMW
 // RUN: kiln-opt %s -kiln-build-step="optimizer=sgd clip-norm=1.0" -split-input-file -verify-diagnostics | FileCheck %s --check-prefix=CLIP
-// RUN: kiln-opt %s -kiln-build-step="optimizer=sgd schedule=cosine warmup=10 steps=110" -split-input-file -verify-diagnostics | FileCheck %s --check-prefix=COSINE
+// RUN: kiln-opt %s -kiln-build-step="optimizer=sgd" -split-input-file -verify-diagnostics | FileCheck %s --check-prefix=SCHEDULE
 // RUN: not kiln-opt %s -kiln-build-step="optimizer=lion" 2>&1 | FileCheck %s --check-prefix=LION
 
 // LION: error: wants optimizer 'lion'; known are adam, adamw and sgd
@@ -83,15 +83,19 @@
 //        CLIP:   kiln.mul %[[DB]], %[[SAME]]
 //        CLIP:   kiln.yield %{{.*}}, %{{.*}}, %[[NORM]]
 
-// The rate is computed from the step on the device: it is neither a constant nor an input that could run ahead.
-//      COSINE: update
-//      COSINE:   %[[BEFORE:.*]] = kiln.read @step
-//      COSINE:   %[[STEP:.*]] = kiln.add %[[BEFORE]],
-//      COSINE:   kiln.cos
-//      COSINE:   %[[RISE:.*]] = kiln.div %[[STEP]],
-//      COSINE:   %[[UNTIL:.*]] = kiln.minimum %[[RISE]],
-//      COSINE:   %[[RATE:.*]] = kiln.mul %{{.*}}, %[[UNTIL]]
-//      COSINE:   kiln.yield %{{.*}}, %[[RATE]]
+// The rate is computed from the step on the device: it is no input that could run ahead. Nor is it a constant: runs with
+// other rates share the program.
+//    SCHEDULE-DAG: kiln.variable @setting.learning_rate : tensor<f64> setting zeros
+//    SCHEDULE-DAG: kiln.variable @setting.schedule_steps : tensor<f64> setting zeros
+//        SCHEDULE: update
+//        SCHEDULE:   %[[BEFORE:.*]] = kiln.read @step
+//        SCHEDULE:   %[[STEP:.*]] = kiln.add %[[BEFORE]],
+//        SCHEDULE:   %[[WARMUP:.*]] = kiln.read @setting.warmup
+//        SCHEDULE:   kiln.cos
+//        SCHEDULE:   %[[RISE:.*]] = kiln.div %[[STEP]], %[[WARMUP]]
+//        SCHEDULE:   %[[UNTIL:.*]] = kiln.minimum %[[RISE]],
+//        SCHEDULE:   %[[RATE:.*]] = kiln.mul %{{.*}}, %[[UNTIL]]
+//        SCHEDULE:   kiln.yield %{{.*}}, %[[RATE]]
 kiln.variable @weight : tensor<4xf32> parameter normal {decays}
 kiln.variable @bias : tensor<4xf32> parameter zeros
 func.func @loss(%w: tensor<4xf32> {kiln.variable = @weight}, %b: tensor<4xf32> {kiln.variable = @bias},

@@ -31,10 +31,10 @@
 // There is nothing to keep on the host.
 // SGD-NOT: host
 
-// The host holds the moment, one gradient, which the update overwrites, and whether all is finite; its memory follows
-// the device's.
+// The host holds the moment, one gradient, which the update overwrites, the rate and whether all is finite; its memory
+// follows the device's.
 // EXEC: exec.arena_bytes = [[ARENA:[0-9]+]] : i64
-// EXEC-SAME: exec.host_bytes = 1088 : i64
+// EXEC-SAME: exec.host_bytes = 1152 : i64
 // EXEC: exec.buffer @variable.w.momentum variable bytes 480 always_live host offset [[ARENA]]
 
 kiln.variable @w : tensor<6x10xf64> parameter zeros {decays}

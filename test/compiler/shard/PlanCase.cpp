@@ -201,7 +201,7 @@ Outcome Zoo::train(const Model &model, const Plan &plan,
     EXPECT_EQ(session->reservedBytes(device),
               image->arena_bytes() + image->host_bytes());
   }
-  EXPECT_TRUE(session->initialise(index.training()->seed()).ok());
+  EXPECT_TRUE(session->initialise(index.settings()->training()->seed()).ok());
   status = session->train(train);
   EXPECT_TRUE(status.ok()) << status.message();
   outcome.losses = readLosses(train.lossesPath);

@@ -571,17 +571,17 @@ func.func @norm_of_other_width(%x: tensor<?x2x2x3xf32>, %s: tensor<4xf32>) {
 
 // -----
 
-func.func @dropout_of_everything(%x: tensor<?x4xf32>, %samples: tensor<?xi32>, %step: tensor<f64>) {
+func.func @dropout_of_everything(%x: tensor<?x4xf32>, %samples: tensor<?xi32>, %step: tensor<f64>, %seed: tensor<i64>) {
   // expected-error @+1 {{'kiln.dropout' op has rate 1.000000e+00; wanted at least 0, below 1}}
-  %y = kiln.dropout %x, %samples, %step rate 1.0 seed 0 stream 0 : (tensor<?x4xf32>, tensor<?xi32>, tensor<f64>) -> tensor<?x4xf32>
+  %y = kiln.dropout %x, %samples, %step, %seed rate 1.0 stream 0 : (tensor<?x4xf32>, tensor<?xi32>, tensor<f64>, tensor<i64>) -> tensor<?x4xf32>
   return
 }
 
 // -----
 
-func.func @dropout_of_other_samples(%x: tensor<5x4xf32>, %samples: tensor<3xi32>, %step: tensor<f64>) {
+func.func @dropout_of_other_samples(%x: tensor<5x4xf32>, %samples: tensor<3xi32>, %step: tensor<f64>, %seed: tensor<i64>) {
   // expected-error @+1 {{'kiln.dropout' op needs one index per sample of 'tensor<5x4xf32>', found 'tensor<3xi32>'}}
-  %y = kiln.dropout %x, %samples, %step rate 0.5 seed 0 stream 0 : (tensor<5x4xf32>, tensor<3xi32>, tensor<f64>) -> tensor<5x4xf32>
+  %y = kiln.dropout %x, %samples, %step, %seed rate 0.5 stream 0 : (tensor<5x4xf32>, tensor<3xi32>, tensor<f64>, tensor<i64>) -> tensor<5x4xf32>
   return
 }
 
@@ -680,3 +680,14 @@ func.func @attention_bf16(%p: tensor<1x4x3x2x8xbf16>) -> tensor<1x4x2x8xbf16> {
   %y, %lse = kiln.attention %p scale 0.5 : (tensor<1x4x3x2x8xbf16>) -> (tensor<1x4x2x8xbf16>, tensor<1x2x4xbf16>)
   return %y : tensor<1x4x2x8xbf16>
 }
+
+// -----
+
+// The runtime has no value for it.
+// expected-error @+1 {{'kiln.variable' op has the role setting, but no run has a setting of this name; known are setting.learning_rate, setting.minimum_rate, setting.warmup, setting.schedule_steps and setting.seed}}
+kiln.variable @setting.seeds : tensor<i64> setting zeros
+
+// -----
+
+// expected-error @+1 {{'kiln.variable' op has type 'tensor<f64>'; wanted 'tensor<i64>'}}
+kiln.variable @setting.seed : tensor<f64> setting zeros

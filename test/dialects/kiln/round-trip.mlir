@@ -180,15 +180,15 @@ func.func @windows(%x: tensor<?x14x14x8xf32>, %f: tensor<16x8x3x3xf32>) {
 
 // CHECK-LABEL: func.func @samples(
 func.func @samples(%x: tensor<?x4x8xf32>, %scale: tensor<8xf32>, %packed: tensor<?x4x3x2x4xf32>, %numbers: tensor<?xi32>,
-                   %elements: tensor<32xi32>, %step: tensor<f64>, %count: tensor<i32>) {
+                   %elements: tensor<32xi32>, %step: tensor<f64>, %count: tensor<i32>, %seed: tensor<i64>) {
   // CHECK: kiln.batch_norm %{{.*}}, %{{.*}}, %{{.*}} group 4 epsilon 1.000000e-05
   %n:3 = kiln.batch_norm %x, %scale, %scale group 4 epsilon 1.0e-5 : (tensor<?x4x8xf32>, tensor<8xf32>, tensor<8xf32>) -> (tensor<?x4x8xf32>, tensor<?x8xf32>, tensor<?x8xf32>)
   // CHECK: kiln.batch_norm_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} group 4 epsilon 1.000000e-05
   %g:3 = kiln.batch_norm_grad %x, %scale, %n#1, %n#2, %x group 4 epsilon 1.0e-5 : (tensor<?x4x8xf32>, tensor<8xf32>, tensor<?x8xf32>, tensor<?x8xf32>, tensor<?x4x8xf32>) -> (tensor<?x4x8xf32>, tensor<8xf32>, tensor<8xf32>)
-  // CHECK: kiln.dropout %{{.*}}, %{{.*}}, %{{.*}} rate 1.000000e-01 seed 7 stream -3
-  %d = kiln.dropout %x, %numbers, %step rate 0.1 seed 7 stream -3 : (tensor<?x4x8xf32>, tensor<?xi32>, tensor<f64>) -> tensor<?x4x8xf32>
-  // CHECK: kiln.random %{{.*}}, %{{.*}}, %{{.*}} seed 7 stream 3 : (tensor<?xi32>, tensor<32xi32>, tensor<i32>) -> tensor<?x32xf32>
-  %r = kiln.random %numbers, %elements, %count seed 7 stream 3 : (tensor<?xi32>, tensor<32xi32>, tensor<i32>) -> tensor<?x32xf32>
+  // CHECK: kiln.dropout %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} rate 1.000000e-01 stream -3
+  %d = kiln.dropout %x, %numbers, %step, %seed rate 0.1 stream -3 : (tensor<?x4x8xf32>, tensor<?xi32>, tensor<f64>, tensor<i64>) -> tensor<?x4x8xf32>
+  // CHECK: kiln.random %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} stream 3 : (tensor<?xi32>, tensor<32xi32>, tensor<i32>, tensor<i64>) -> tensor<?x32xf32>
+  %r = kiln.random %numbers, %elements, %count, %seed stream 3 : (tensor<?xi32>, tensor<32xi32>, tensor<i32>, tensor<i64>) -> tensor<?x32xf32>
   // CHECK: kiln.attention %{{.*}} lengths %{{.*}} scale 5.000000e-01
   %a:2 = kiln.attention %packed lengths %numbers scale 0.5 : (tensor<?x4x3x2x4xf32>, tensor<?xi32>) -> (tensor<?x4x2x4xf32>, tensor<?x2x4xf32>)
   return

@@ -115,7 +115,7 @@ struct Trained {
 Trained train(uint32_t devices, std::span<const PlatformKind> kinds) {
   TemporaryFile text(sampleText(1000)), losses;
   IndexT index = shardedTraining(text.path(), devices);
-  index.training->steps = 6;
+  index.settings->training->steps = 6;
   SessionOptions options;
   options.kinds = kinds;
   Session session =

@@ -99,8 +99,8 @@ static bool stepsAllocateNothing(uint32_t devices) {
   TemporaryFile text(std::string(2000, 'x')), losses;
   artifact::IndexT index = devices == 1 ? sampleTraining(text.path(), 8, 8)
                                         : shardedTraining(text.path(), devices);
-  index.checkpoint.reset();
-  index.training->log_every = 1;
+  index.settings->checkpoint.reset();
+  index.settings->training->log_every = 1;
   if (devices == 1)
     addEvaluation(index, text.path(), 4, 1);
   SessionOptions options;

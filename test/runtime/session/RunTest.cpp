@@ -29,9 +29,9 @@ protected:
     writeFile(folder / "text", sampleText(1000));
     index = sampleTraining(folder / "text", 8, 8);
     image(index).variables[0]->role = "parameter";
-    index.checkpoint = std::make_unique<CheckpointPolicyT>();
-    index.checkpoint->every = 4;
-    index.checkpoint->keep = 3;
+    index.settings->checkpoint = std::make_unique<CheckpointPolicyT>();
+    index.settings->checkpoint->every = 4;
+    index.settings->checkpoint->keep = 3;
     options.runFolder = folder / "run";
     options.isInitialising = true;
     options.lossesPath = folder / "losses";
@@ -103,11 +103,11 @@ TEST_F(RunTest, SavesAtTheStartAtIntervalsAndAtTheEnd) {
                          (folder / "run/checkpoints") +
                          ": starting from step 0\n"),
             std::string::npos);
-  index.checkpoint->keep = 10;
+  index.settings->checkpoint->keep = 10;
   options.resume = "none";
   ASSERT_TRUE(train().status.ok());
   EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0, 4, 8, 10}));
-  EXPECT_EQ(readFile(folder / "run/config.yaml"), index.config);
+  EXPECT_EQ(readFile(folder / "run/config.yaml"), index.settings->config);
   // The earlier run was not overwritten.
   EXPECT_TRUE(fs::exists(folder / "run.1/checkpoints/step-000010"));
 }
@@ -117,9 +117,9 @@ TEST_F(RunTest, GoesOnExactlyWhereItStopped) {
   std::vector<Json> wantedMetrics = metrics();
   ASSERT_EQ(wantedMetrics.size(), 10u);
   fs::remove_all(folder / "run");
-  index.training->steps = 6;
+  index.settings->training->steps = 6;
   Result first = train();
-  index.training->steps = 10;
+  index.settings->training->steps = 10;
   // Stands for a kill between the checkpoint and the last line.
   writeFile(folder / "run/metrics.jsonl",
             readFile(folder / "run/metrics.jsonl") +
@@ -148,13 +148,13 @@ TEST_F(RunTest, GoesOnExactlyWhereItStopped) {
 
 // Else a sweep over learning rates would train once and then do nothing.
 TEST_F(RunTest, AFinishedRunWithAnotherConfigFails) {
-  index.config =
+  index.settings->config =
       "model:\n  kind: gpt\ntraining:\n  steps: 10\n  optimizer:\n"
       "    learning_rate: 0.001\n    momentum: 0\nlog:\n  every: 1\n";
   ASSERT_TRUE(train().status.ok());
   std::string metrics = readFile(folder / "run/metrics.jsonl");
   std::string before = std::exchange(
-      index.config,
+      index.settings->config,
       "model:\n  kind: gpt\ntraining:\n  steps: 10\n  optimizer:\n"
       "    learning_rate: 0.01\nlog:\n  every: 1\ncheckpoint:\n  keep: 3\n");
   Result run = train();
@@ -171,7 +171,7 @@ TEST_F(RunTest, AFinishedRunWithAnotherConfigFails) {
   EXPECT_EQ(run.report.steps, 0u);
   EXPECT_EQ(readFile(folder / "run/config.yaml"), before);
   EXPECT_EQ(readFile(folder / "run/metrics.jsonl"), metrics);
-  index.training->steps = 12;
+  index.settings->training->steps = 12;
   run = train();
   EXPECT_TRUE(run.status.ok()) << run.status.message();
   EXPECT_NE(run.log.find(": step 10, with another config:\n"
@@ -230,12 +230,12 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
         << run.status.message();
   index = sampleTraining(folder / "text", 8, 8);
   image(index).variables[0]->element_type = ElementType::i32;
-  index.checkpoint = std::make_unique<CheckpointPolicyT>();
-  index.checkpoint->keep = 1;
+  index.settings->checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.settings->checkpoint->keep = 1;
   EXPECT_NE(train().status.message().find("'weight' is F32 [], wanted I32 []"),
             std::string::npos);
-  index.training->seed = 8;
-  index.data->shuffle = false;
+  index.settings->training->seed = 8;
+  index.settings->data->shuffle = false;
   run = train();
   EXPECT_EQ(run.status.exitCode(), 4);
   for (const char *part :
@@ -246,12 +246,12 @@ TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
 
 // It has as many samples, so no other difference gives it away.
 TEST_F(RunTest, OtherDataAreRejected) {
-  index.training->steps = 6;
+  index.settings->training->steps = 6;
   ASSERT_TRUE(train().status.ok());
   std::string text = sampleText(1000);
   text[500] ^= 1;
   writeFile(folder / "text", text);
-  index.training->steps = 10;
+  index.settings->training->steps = 10;
   Result run = train();
   EXPECT_EQ(run.status.exitCode(), 4);
   EXPECT_EQ(run.status.message(),
@@ -262,7 +262,7 @@ TEST_F(RunTest, OtherDataAreRejected) {
                 " takes only the weights");
   // The path may change.
   writeFile(folder / "moved", sampleText(1000));
-  index.data->path = folder / "moved";
+  index.settings->data->path = folder / "moved";
   run = train();
   EXPECT_TRUE(run.status.ok()) << run.status.message();
   EXPECT_EQ(run.losses.substr(0, 2), "7 ");
@@ -270,9 +270,9 @@ TEST_F(RunTest, OtherDataAreRejected) {
 
 // Ids of other data would be those of other words.
 TEST_F(RunTest, StateOfAnotherVocabularyIsRejected) {
-  index.data->kind = "documents";
-  index.data->predictions = index.data->sequence;
-  index.data->vocabulary = 100;
+  index.settings->data->kind = "documents";
+  index.settings->data->predictions = index.settings->data->sequence;
+  index.settings->data->vocabulary = 100;
   writeFile(folder / "text", "a b.\na c.\n\na d.\nb d.\n");
   ASSERT_TRUE(train().status.ok());
   const std::string words =
@@ -283,21 +283,21 @@ TEST_F(RunTest, StateOfAnotherVocabularyIsRejected) {
 
   writeFile(folder / "text", "a b.\na e.\n\na d.\nb d.\n");
   options.resume = "none";
-  index.training->init = last + "model.safetensors";
+  index.settings->training->init = last + "model.safetensors";
   Status status = train().status;
   EXPECT_EQ(status.code(), Code::inputRejected);
   EXPECT_NE(status.message().find("data.vocabulary=" + last +
                                   "vocabulary.txt takes the words"),
             std::string::npos)
       << status.message();
-  index.data->vocabulary_path = last + "vocabulary.txt";
+  index.settings->data->vocabulary_path = last + "vocabulary.txt";
   Result fitting = train();
   EXPECT_TRUE(fitting.status.ok()) << fitting.status.message();
   EXPECT_EQ(readFile(folder / "run/vocabulary.txt"), words);
 }
 
 TEST_F(RunTest, WithoutAPolicyTheLastStateIsKept) {
-  index.checkpoint.reset();
+  index.settings->checkpoint.reset();
   Result first = train();
   ASSERT_TRUE(first.status.ok()) << first.status.message();
   EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{10}));
@@ -314,7 +314,7 @@ TEST_F(RunTest, WithoutAPolicyTheLastStateIsKept) {
   EXPECT_TRUE(fs::exists(folder / "run.1/checkpoints/step-000010"));
   EXPECT_EQ(metrics().size(), 10u);
   // Asked for by the run's folder. Nothing is removed.
-  index.training->steps = 14;
+  index.settings->training->steps = 14;
   options.resume = folder / "run";
   Result third = train();
   ASSERT_TRUE(third.status.ok()) << third.status.message();
@@ -332,7 +332,7 @@ TEST_F(RunTest, WithoutAPolicyTheLastStateIsKept) {
 }
 
 TEST_F(RunTest, APolicyThatKeepsNoneSavesNothing) {
-  index.checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.settings->checkpoint = std::make_unique<CheckpointPolicyT>();
   Result first = train();
   EXPECT_EQ(metrics().size(), 10u);
   EXPECT_FALSE(fs::exists(folder / "run/checkpoints"));
@@ -346,9 +346,9 @@ TEST_F(RunTest, APolicyThatKeepsNoneSavesNothing) {
 }
 
 TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
-  index.training->steps = 8;
+  index.settings->training->steps = 8;
   ASSERT_TRUE(train().status.ok());
-  index.training->steps = 24;
+  index.settings->training->steps = 24;
   options.lossesPath = "";
   // Less than the metrics have already. The config is smaller.
   Result run = train(300);
@@ -381,7 +381,7 @@ TEST_F(RunTest, AStateThatIsNotFiniteIsNeverSaved) {
               3.35e38);
   uint32_t follow = addKernel(index, {{"sample_follow", 3}});
   addLaunch(*image(index).programs[0], follow, {Place(128, 0), Place(512, 0)});
-  index.checkpoint->keep = 1;
+  index.settings->checkpoint->keep = 1;
   Result run = train();
   EXPECT_EQ(run.status.exitCode(), 8);
   EXPECT_EQ(run.status.message(),
@@ -391,11 +391,11 @@ TEST_F(RunTest, AStateThatIsNotFiniteIsNeverSaved) {
   EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0}));
   EXPECT_TRUE(Checkpoint::open(folder / "run/checkpoints/step-000000").ok());
   // Nor at the end, nor before the first step.
-  index.checkpoint.reset();
+  index.settings->checkpoint.reset();
   EXPECT_EQ(train().status.exitCode(), 8);
   EXPECT_EQ(savedSteps(), std::vector<uint64_t>());
-  index.checkpoint = std::make_unique<CheckpointPolicyT>();
-  index.checkpoint->keep = 1;
+  index.settings->checkpoint = std::make_unique<CheckpointPolicyT>();
+  index.settings->checkpoint->keep = 1;
   addVariable(index, "wide", ElementType::f64, {2}, 1024, InitKind::constant,
               -INFINITY);
   run = train();
@@ -406,7 +406,7 @@ TEST_F(RunTest, AStateThatIsNotFiniteIsNeverSaved) {
 }
 
 TEST_F(RunTest, ReportsALossThatIsNotFinite) {
-  index.checkpoint.reset();
+  index.settings->checkpoint.reset();
   image(index).variables[0]->init->kind = InitKind::constant;
   image(index).variables[0]->init->a = NAN;
   Result run = train();
@@ -438,8 +438,8 @@ TEST_F(RunTest, AGradientThatIsNotFiniteStopsToo) {
 }
 
 TEST_F(RunTest, ASignalSavesAndTellsSo) {
-  index.training->steps = uint64_t{1} << 40;
-  index.checkpoint->every = 0;
+  index.settings->training->steps = uint64_t{1} << 40;
+  index.settings->checkpoint->every = 0;
   auto trainUntilSignal = [&] {
     writeFile(folder / "losses", "");
     std::thread killer([&] {
@@ -456,7 +456,7 @@ TEST_F(RunTest, ASignalSavesAndTellsSo) {
   EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{0, run.report.steps}));
   EXPECT_NE(run.status.message().find("the same command goes on from it"),
             std::string::npos);
-  index.checkpoint.reset();
+  index.settings->checkpoint.reset();
   run = trainUntilSignal();
   EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{run.report.steps}));
   EXPECT_NE(run.status.message().find("the same command with --resume=" +
@@ -499,8 +499,8 @@ TEST_F(RunTest, EvaluatesOnDataHeldOut) {
 }
 
 TEST_F(RunTest, TellsEpochs) {
-  index.training->steps = 0;
-  index.training->epochs = 2; // Of 124 samples: 31 batches of 8.
+  index.settings->training->steps = 0;
+  index.settings->training->epochs = 2; // Of 124 samples: 31 batches of 8.
   addEvaluation(index, folder / "text", 3, 0);
   Result run = train();
   ASSERT_TRUE(run.status.ok()) << run.status.message();

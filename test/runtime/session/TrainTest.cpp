@@ -142,8 +142,8 @@ TEST(Train, StopsAtALossThatIsNotFinite) {
 TEST(Train, StopsAfterTheStepWhenSignalled) {
   TemporaryFile text(corpus());
   IndexT index = sampleTraining(text.path(), 8, 8);
-  index.training->steps = uint64_t{1} << 40;
-  index.training->log_every = 0;
+  index.settings->training->steps = uint64_t{1} << 40;
+  index.settings->training->log_every = 0;
   TemporaryFile losses;
   Session session = openSession(index, kernels());
   ASSERT_TRUE(session.initialise(0).ok());
@@ -169,19 +169,19 @@ TEST(Train, ReportsBadDataAndSettings) {
   EXPECT_EQ(train(sampleTraining("/nonexistent", 8, 8)).status.code(),
             Code::inputRejected);
   IndexT index = sampleTraining(text.path(), 8, 8);
-  index.training->global_batch = 4;
+  index.settings->training->global_batch = 4;
   EXPECT_EQ(
       train(index).status.message(),
       "sample: the replicas take 8 samples together, the global batch has 4");
   index = sampleTraining(text.path(), 8, 8);
-  index.training->steps = 0;
+  index.settings->training->steps = 0;
   EXPECT_EQ(train(index).status.code(), Code::usage);
   index = sampleTraining(text.path(), 8, 8);
   image(index).programs[0]->outputs[0]->name = "cost";
   EXPECT_EQ(train(index).status.message(),
             "sample: program 'train' has no output 'loss'");
   index = sampleTraining(text.path(), 8, 8);
-  index.training.reset();
+  index.settings->training.reset();
   EXPECT_EQ(train(index).status.code(), Code::inputRejected);
   index = sampleTraining(text.path(), 8, 8);
   Session session = openSession(sampleTraining(text.path(), 8, 8), kernels());

@@ -42,7 +42,9 @@ protected:
               "data: {kind: text, path: text}\n");
     Diagnostics diagnostics;
     artifact::IndexT index = sampleTraining((folder / "text").string(), 8, 8);
-    index.config = loadConfig(folder / "a.yaml", {}, diagnostics)->print();
+    Config config = loadConfig(folder / "a.yaml", {}, diagnostics).value();
+    index.program = config.printProgram();
+    index.settings->config = config.print();
     std::vector<std::byte> bytes = pack(index, kernels());
     writeFile(folder / "sample",
               {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
@@ -196,13 +198,13 @@ TEST_F(CommandTest, CacheEntryOfAnotherConfigIsCompiledAgain) {
   ASSERT_EQ(kiln("compile a.yaml -o m.kiln").code, 0);
   fs::path entry = fs::directory_iterator(folder / "cache")->path();
   artifact::IndexT other = sampleTraining((folder / "text").string(), 8, 8);
-  other.config = "model: {kind: gpt}\n";
+  other.program = "model: {kind: gpt}\n";
   std::vector<std::byte> bytes = pack(other, kernels());
   writeFile(entry,
             {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
   Outcome outcome = kiln("compile a.yaml -o n.kiln");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("holds another config"));
+  EXPECT_THAT(outcome.err, HasSubstr("holds another program"));
   EXPECT_THAT(outcome.out, Not(HasSubstr("Cache hit")));
   EXPECT_EQ(readFile(folder / "m.kiln"), readFile(folder / "n.kiln"));
   EXPECT_THAT(kiln("compile a.yaml -o n.kiln").out, HasSubstr("Cache hit"));

@@ -303,7 +303,7 @@ TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
   EXPECT_THAT(err(), HasSubstr("missing"));
   // One process is given another artifact.
   artifact::IndexT other = shardedTraining(folder / "text", 4);
-  other.training->seed = 8;
+  other.settings->training->seed = 8;
   write("sample-other", other);
   EXPECT_EQ(runTwo("sample", "sample-other"), 4);
   EXPECT_THAT(err(), HasSubstr("rank 1 has another artifact"));
@@ -316,9 +316,9 @@ TEST_F(RanksTest, RefuseWhatDoesNotFitTogether) {
 // The differing lines of configs are printed, not hashes.
 TEST_F(RanksTest, SayHowConfigsDiffer) {
   artifact::IndexT other = shardedTraining(folder / "text", 4);
-  other.config = "devices:\n  count: 4\n  zero: 3\n";
+  other.settings->config = "devices:\n  count: 4\n  zero: 3\n";
   write("sample-other", other);
-  other.config = "devices:\n  count: 4\n  zero: 1\n";
+  other.settings->config = "devices:\n  count: 4\n  zero: 1\n";
   write("sample", other);
   EXPECT_EQ(runTwo("sample", "sample-other"), 4);
   EXPECT_THAT(err(), HasSubstr("rank 1 has another config (zero: 3) than rank "
