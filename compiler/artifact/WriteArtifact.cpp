@@ -160,7 +160,7 @@ void ImageWriter::addVariables() {
       scalar->offset = offset;
       image->scalars.push_back(std::move(scalar));
     }
-    if (variable.isTransient())
+    if (variable.isTransient() || variable.isGiven())
       continue;
     auto entry = std::make_unique<artifact::VariableT>();
     RankedTensorType type = variable.getWholeType();

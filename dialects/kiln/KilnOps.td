@@ -100,8 +100,11 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
     }
     /// Whether the value is lost at the end of a step.
     bool isTransient() {
-      return getRole() == ::kiln::Role::gradient || getRole() == ::kiln::Role::scratch ||
-             getRole() == ::kiln::Role::coordinate || getRole() == ::kiln::Role::setting;
+      return getRole() == ::kiln::Role::gradient || getRole() == ::kiln::Role::scratch;
+    }
+    /// Whether the runtime writes it once, before the first step.
+    bool isGiven() {
+      return getRole() == ::kiln::Role::coordinate || getRole() == ::kiln::Role::setting;
     }
   }];
 }

@@ -88,7 +88,7 @@ TEST(Container, NamesBothVersionsAndTheRemedy) {
   std::vector<std::byte> bytes = sampleContainer();
   bytes[8] = std::byte{9};
   std::string message = parse(std::move(bytes)).message();
-  EXPECT_EQ(message, "x.kiln: format version is 9, this kiln reads version 4; "
+  EXPECT_EQ(message, "x.kiln: format version is 9, this kiln reads version 5; "
                      "compile again with this kiln");
 }
 
