@@ -137,10 +137,16 @@ void Trace::add(const Track &track, const Track::Event &event) {
       R"(, "cat": "%s", "pid": %u, "tid": %u, "ts": %.3f, "dur": %.3f, "args": {"bytes": %llu}})",
       event.category, track.device_, number, begin, end - begin,
       static_cast<unsigned long long>(event.bytes));
+  if (event.collective != 0)
+    addFlow(track, event);
+}
+
+void Trace::addFlow(const Track &track, const Track::Event &event) {
   std::string_view category = event.category;
   bool isStart = category == "start", isWait = category == "wait";
-  if (event.collective == 0 || category == "rendezvous")
+  if (category == "rendezvous")
     return;
+  double begin = microseconds(event.begin), end = microseconds(event.end);
   // An arrow is tied to the event around its time: it leaves the start when
   // that begins, and reaches the wait just before that ends.
   double time = isWait ? std::max(begin, end - 0.001) : begin;
@@ -153,7 +159,32 @@ void Trace::add(const Track &track, const Track::Event &event) {
                : "t",
       static_cast<unsigned long long>(event.collective * mostDevices +
                                       track.device_),
-      track.device_, number, time, isWait ? R"(, "bp": "e")" : "");
+      track.device_, static_cast<uint32_t>(track.queue_), time,
+      isWait ? R"(, "bp": "e")" : "");
+}
+
+// Only changes are written, and the first of every run, so that each file and
+// each limited trace has them.
+void Trace::addLiveBytes(const Track &track) {
+  uint64_t live = 0, host = 0;
+  bool hasHost = std::any_of(
+      track.events_.begin(), track.events_.end(),
+      [](const Track::Event &event) { return event.liveHostBytes != 0; });
+  for (const Track::Event &event : track.events_) {
+    if (event.liveBytes == live && event.liveHostBytes == host)
+      continue;
+    live = event.liveBytes;
+    host = event.liveHostBytes;
+    separate(text_);
+    print(
+        text_,
+        R"({"ph": "C", "name": "live bytes", "pid": %u, "ts": %.3f, "args": {"device": %llu)",
+        track.device_, microseconds(event.begin),
+        static_cast<unsigned long long>(live));
+    if (hasHost)
+      print(text_, R"(, "host": %llu)", static_cast<unsigned long long>(host));
+    text_ += "}}";
+  }
 }
 
 void Trace::flush(std::string_view program, Track::Clock::time_point begin,
@@ -181,6 +212,7 @@ void Trace::flush(std::string_view program, Track::Clock::time_point begin,
     }
     for (const Track::Event &event : track->events_)
       add(*track, event);
+    addLiveBytes(*track);
     track->events_.clear();
   }
   if (status_.ok())
