@@ -32,7 +32,6 @@ struct TraceOptions {
 class Track {
 public:
   using Clock = std::chrono::steady_clock;
-  /// The values are the tracks' numbers in the file; 0 has the steps.
   enum class Queue : uint32_t { compute = 1, communication = 2 };
 
   struct Event {
