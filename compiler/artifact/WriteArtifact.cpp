@@ -33,6 +33,7 @@ private:
   void addCuts(VariableOp variable, artifact::VariableT &entry);
   void addKernels();
   void addPrograms();
+  void addPhases(exec::ProgramOp program, artifact::ProgramT &entry);
   void addMemory();
   StringRef nameMemory(exec::BufferOp buffer);
   void addPeak(int64_t alignment);
@@ -269,6 +270,31 @@ ImageWriter::makeCommand(Operation *operation) {
   return command;
 }
 
+void ImageWriter::addPhases(exec::ProgramOp program,
+                            artifact::ProgramT &entry) {
+  // The memory plan has a number for each command, in their order.
+  auto getNumbers = [&](StringRef name) -> ArrayRef<int64_t> {
+    auto numbers = program->getAttrOfType<DenseI64ArrayAttr>(name);
+    return numbers ? numbers.asArrayRef() : ArrayRef<int64_t>();
+  };
+  ArrayRef<int64_t> live = getNumbers("exec.live_bytes"),
+                    hostLive = getNumbers("exec.live_host_bytes");
+  auto take = [](ArrayRef<int64_t> &numbers) -> uint64_t {
+    return numbers.empty() ? 0 : numbers.consume_front();
+  };
+  for (auto phase : program.getBody().front().getOps<exec::PhaseOp>()) {
+    auto made = std::make_unique<artifact::PhaseT>();
+    made->name = phase.getName().str();
+    made->repeat = phase.getRepeat();
+    for (Operation &command : phase.getBody().front()) {
+      made->commands.push_back(makeCommand(&command));
+      made->commands.back()->live_bytes = take(live);
+      made->commands.back()->live_host_bytes = take(hostLive);
+    }
+    entry.phases.push_back(std::move(made));
+  }
+}
+
 void ImageWriter::addPrograms() {
   for (auto program : module.getOps<exec::ProgramOp>()) {
     auto entry = std::make_unique<artifact::ProgramT>();
@@ -301,14 +327,7 @@ void ImageWriter::addPrograms() {
       output->bytes = getByteSize(type);
       entry->outputs.push_back(std::move(output));
     }
-    for (auto phase : program.getBody().front().getOps<exec::PhaseOp>()) {
-      auto made = std::make_unique<artifact::PhaseT>();
-      made->name = phase.getName().str();
-      made->repeat = phase.getRepeat();
-      for (Operation &command : phase.getBody().front())
-        made->commands.push_back(makeCommand(&command));
-      entry->phases.push_back(std::move(made));
-    }
+    addPhases(program, *entry);
     image->programs.push_back(std::move(entry));
   }
 }

@@ -8,6 +8,8 @@
 // device's. For tests, buffers can lie apart with red zones between them.
 #include "compiler/pipeline/Passes.h"
 
+#include <numeric>
+
 using namespace mlir;
 
 namespace kiln {
@@ -112,28 +114,36 @@ struct Peak {
 };
 } // namespace
 
-static Peak findPeak(ArrayRef<Lifetime> lifetimes, int64_t commands) {
-  SmallVector<int64_t> change(commands + 1);
+// By command: the sum of the buffers that are live while it runs.
+static SmallVector<int64_t> sumLiveBytes(ArrayRef<Lifetime> lifetimes,
+                                         int64_t commands) {
+  SmallVector<int64_t> sums(commands + 1);
   for (const Lifetime &lifetime : lifetimes) {
-    change[lifetime.first] += lifetime.bytes;
-    change[lifetime.last + 1] -= lifetime.bytes;
+    sums[lifetime.first] += lifetime.bytes;
+    sums[lifetime.last + 1] -= lifetime.bytes;
   }
+  std::partial_sum(sums.begin(), sums.end(), sums.begin());
+  sums.pop_back();
+  return sums;
+}
+
+static Peak findPeak(ArrayRef<Lifetime> lifetimes,
+                     ArrayRef<int64_t> liveBytes) {
   Peak peak;
-  int64_t bytes = 0, at = 0;
-  for (auto [command, delta] : llvm::enumerate(change)) {
-    bytes += delta;
+  int64_t at = 0;
+  for (auto [command, bytes] : llvm::enumerate(liveBytes))
     if (bytes > peak.bytes) {
       peak.bytes = bytes;
       at = command;
     }
-  }
   for (const Lifetime &lifetime : lifetimes)
     if (lifetime.first <= at && at <= lifetime.last)
       peak.live.push_back(lifetime.buffer);
   return peak;
 }
 
-static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
+// `bound` is the greatest sum of live bytes: no plan needs less.
+static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t bound) {
   using Key = std::function<double(const Lifetime &)>;
   auto length = [](const Lifetime &l) { return double(l.last - l.first + 1); };
   const Key keys[] = {
@@ -143,7 +153,6 @@ static int64_t placeBest(SmallVector<Lifetime> &lifetimes, int64_t commands) {
       [](const Lifetime &l) { return -double(l.first); },
       [](const Lifetime &l) { return double(l.last); },
   };
-  int64_t bound = findPeak(lifetimes, commands).bytes;
   SmallVector<Lifetime> best;
   int64_t bestPeak = std::numeric_limits<int64_t>::max();
   for (const Key &key : keys) {
@@ -174,6 +183,14 @@ struct MemoryPlan {
 };
 } // namespace
 
+// One number for each command of the program. None if there is no such memory.
+static void setLiveBytes(exec::ProgramOp program, bool isHost,
+                         ArrayRef<int64_t> bytes) {
+  if (llvm::any_of(bytes, [](int64_t live) { return live != 0; }))
+    program->setAttr(isHost ? "exec.live_host_bytes" : "exec.live_bytes",
+                     Builder(program).getDenseI64ArrayAttr(bytes));
+}
+
 // Offsets from `begin` on, at multiples of `alignment`.
 static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t alignment,
                              int64_t begin) {
@@ -189,10 +206,14 @@ static MemoryPlan planMemory(ModuleOp module, bool isHost, int64_t alignment,
     int64_t commands = 0;
     SmallVector<Lifetime> lifetimes =
         findLifetimes(program, symbols, isHost, alignment, commands);
+    SmallVector<int64_t> liveBytes = sumLiveBytes(lifetimes, commands);
+    Peak peak = findPeak(lifetimes, liveBytes);
     plan.bytes =
-        std::max(plan.bytes, base - begin + placeBest(lifetimes, commands));
-    Peak peak = findPeak(lifetimes, commands);
+        std::max(plan.bytes, base - begin + placeBest(lifetimes, peak.bytes));
     peak.bytes += base - begin;
+    for (int64_t &bytes : liveBytes)
+      bytes += base - begin;
+    setLiveBytes(program, isHost, liveBytes);
     if (peak.bytes > plan.peak.bytes)
       plan.peak = peak;
     for (Lifetime &lifetime : lifetimes)

@@ -472,6 +472,11 @@ private:
 
   void checkCommand(const Command &command, uint64_t repeat,
                     const std::string &what) {
+    if (command.live_bytes() > image_->live_bytes() ||
+        command.live_host_bytes() > image_->host_bytes())
+      fault(what + " has live bytes " + str(command.live_bytes()) + " and " +
+            str(command.live_host_bytes()) + ", the greatest are " +
+            str(image_->live_bytes()) + " and " + str(image_->host_bytes()));
     if (const Launch *launch = command.action_as_Launch())
       return checkLaunch(*launch, repeat, what);
     if (const Collective *collective = command.action_as_Collective())

@@ -20,8 +20,9 @@ struct CommandProfile {
   const char *category; // As in a trace.
   double seconds = 0;
   uint64_t runs = 0;
-  uint64_t flops = 0; // Of one run.
-  uint64_t bytes = 0; // Of one run.
+  uint64_t flops = 0;                        // Of one run.
+  uint64_t bytes = 0;                        // Of one run.
+  uint64_t liveBytes = 0, liveHostBytes = 0; // While it runs.
 };
 
 /// One device of the mesh: its memory, its programs, its side of collectives.

@@ -15,6 +15,20 @@ namespace fs = std::filesystem;
 /// Above the number of any device.
 static constexpr uint64_t mostDevices = uint64_t{1} << 16;
 
+/// The track of a device's steps, beside those of its queues.
+static constexpr uint32_t steps = 0, tracksOfDevice = 3;
+
+/// Number of a track in the file, unique among all devices. Perfetto takes
+/// track 0 of a process, and the one with the process's own number, for its
+/// main thread, and would put steps among commands.
+static uint32_t numberTrack(uint32_t device, uint32_t track) {
+  return device * tracksOfDevice + track + 1;
+}
+
+static uint32_t numberTrack(uint32_t device, Track::Queue queue) {
+  return numberTrack(device, static_cast<uint32_t>(queue));
+}
+
 static double microseconds(Track::Clock::duration time) {
   return std::chrono::duration<double, std::micro>(time).count();
 }
@@ -104,7 +118,7 @@ void Trace::addName(uint32_t device, uint32_t track, const char *kind,
   print(
       text_,
       R"({"ph": "M", "name": "%s", "pid": %u, "tid": %u, "args": {"name": "%s"}})",
-      kind, device, track, name.c_str());
+      kind, device, numberTrack(device, track), name.c_str());
 }
 
 void Trace::addMetadata() {
@@ -113,13 +127,14 @@ void Trace::addMetadata() {
   for (const std::unique_ptr<Track> &track : tracks_) {
     uint32_t device = track->device_;
     if (devices.insert(device).second) {
-      addName(device, 0, "process_name", "device " + std::to_string(device));
+      addName(device, steps, "process_name",
+              "device " + std::to_string(device));
       separate(text_);
       print(
           text_,
-          R"({"ph": "M", "name": "process_sort_index", "pid": %u, "tid": 0, "args": {"sort_index": %u}})",
+          R"({"ph": "M", "name": "process_sort_index", "pid": %u, "args": {"sort_index": %u}})",
           device, device);
-      addName(device, 0, "thread_name", "steps");
+      addName(device, steps, "thread_name", "steps");
     }
     addName(device, static_cast<uint32_t>(track->queue_), "thread_name",
             track->queue_ == Track::Queue::compute ? "compute"
@@ -128,19 +143,24 @@ void Trace::addMetadata() {
 }
 
 void Trace::add(const Track &track, const Track::Event &event) {
-  auto number = static_cast<uint32_t>(track.queue_);
   double begin = microseconds(event.begin), end = microseconds(event.end);
   separate(text_);
   text_ += R"({"ph": "X", "name": )" + quote(event.name);
   print(
       text_,
       R"(, "cat": "%s", "pid": %u, "tid": %u, "ts": %.3f, "dur": %.3f, "args": {"bytes": %llu}})",
-      event.category, track.device_, number, begin, end - begin,
-      static_cast<unsigned long long>(event.bytes));
+      event.category, track.device_, numberTrack(track.device_, track.queue_),
+      begin, end - begin, static_cast<unsigned long long>(event.bytes));
+  if (event.collective != 0)
+    addFlow(track, event);
+}
+
+void Trace::addFlow(const Track &track, const Track::Event &event) {
   std::string_view category = event.category;
   bool isStart = category == "start", isWait = category == "wait";
-  if (event.collective == 0 || category == "rendezvous")
+  if (category == "rendezvous")
     return;
+  double begin = microseconds(event.begin), end = microseconds(event.end);
   // An arrow is tied to the event around its time: it leaves the start when
   // that begins, and reaches the wait just before that ends.
   double time = isWait ? std::max(begin, end - 0.001) : begin;
@@ -153,7 +173,32 @@ void Trace::add(const Track &track, const Track::Event &event) {
                : "t",
       static_cast<unsigned long long>(event.collective * mostDevices +
                                       track.device_),
-      track.device_, number, time, isWait ? R"(, "bp": "e")" : "");
+      track.device_, numberTrack(track.device_, track.queue_), time,
+      isWait ? R"(, "bp": "e")" : "");
+}
+
+// Only changes are written, and the first of every run, so that each file and
+// each limited trace has them.
+void Trace::addLiveBytes(const Track &track) {
+  uint64_t live = 0, host = 0;
+  bool hasHost = std::any_of(
+      track.events_.begin(), track.events_.end(),
+      [](const Track::Event &event) { return event.liveHostBytes != 0; });
+  for (const Track::Event &event : track.events_) {
+    if (event.liveBytes == live && event.liveHostBytes == host)
+      continue;
+    live = event.liveBytes;
+    host = event.liveHostBytes;
+    separate(text_);
+    print(
+        text_,
+        R"({"ph": "C", "name": "live bytes", "pid": %u, "ts": %.3f, "args": {"device": %llu)",
+        track.device_, microseconds(event.begin),
+        static_cast<unsigned long long>(live));
+    if (hasHost)
+      print(text_, R"(, "host": %llu)", static_cast<unsigned long long>(host));
+    text_ += "}}";
+  }
 }
 
 void Trace::flush(std::string_view program, Track::Clock::time_point begin,
@@ -175,12 +220,15 @@ void Trace::flush(std::string_view program, Track::Clock::time_point begin,
     if (devices.insert(track->device_).second) {
       separate(text_);
       text_ += R"({"ph": "X", "name": )" + name;
-      print(text_,
-            R"(, "cat": "step", "pid": %u, "tid": 0, "ts": %.3f, "dur": %.3f})",
-            track->device_, microseconds(begin), microseconds(end - begin));
+      print(
+          text_,
+          R"(, "cat": "step", "pid": %u, "tid": %u, "ts": %.3f, "dur": %.3f})",
+          track->device_, numberTrack(track->device_, steps),
+          microseconds(begin), microseconds(end - begin));
     }
     for (const Track::Event &event : track->events_)
       add(*track, event);
+    addLiveBytes(*track);
     track->events_.clear();
   }
   if (status_.ok())

@@ -32,7 +32,6 @@ struct TraceOptions {
 class Track {
 public:
   using Clock = std::chrono::steady_clock;
-  /// The values are the tracks' numbers in the file; 0 has the steps.
   enum class Queue : uint32_t { compute = 1, communication = 2 };
 
   struct Event {
@@ -43,6 +42,9 @@ public:
     /// Numbers a device's collective, from its start over its transfer to its
     /// wait; 0 for anything else.
     uint64_t collective = 0;
+    /// Planned bytes that are live on the device and in host memory while a
+    /// command runs; 0 if unknown.
+    uint64_t liveBytes = 0, liveHostBytes = 0;
   };
 
   Track(uint32_t device, Queue queue, size_t capacity, const bool &isRecording)
@@ -66,9 +68,9 @@ private:
 };
 
 /// Events in Chrome's trace format, which Perfetto reads too: a process per
-/// device, with a track of steps and one for each of its queues, and an arrow
-/// from the start of a collective to its wait. The clock is the machine's, so
-/// that files of several processes go together.
+/// device, with a track of steps, one for each of its queues, a counter of live
+/// bytes, and an arrow from the start of a collective to its wait. The clock is
+/// the machine's, so that files of several processes go together.
 ///
 /// The events of a step are on their way to the disk when the next one begins.
 /// A file that becomes larger than viewers can open is followed by another one,
@@ -108,6 +110,8 @@ private:
   Status openSegment();
   Status nextSegment();
   void add(const Track &track, const Track::Event &event);
+  void addFlow(const Track &track, const Track::Event &event);
+  void addLiveBytes(const Track &track);
   void addMetadata();
   void addName(uint32_t device, uint32_t track, const char *kind,
                const std::string &name);

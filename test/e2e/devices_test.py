@@ -64,6 +64,56 @@ class DevicesTest(KilnTest):
         self.assertEqual(len(transfers), 6 * 4 * sum(c["count"] for c in train["collectives"]))
         self.assertEqual({e["pid"] for e in read_events(self.folder / "trace.json")}, {0, 1, 2, 3})
 
+    def trace_offloaded(self):
+        """Two traced steps on four devices with moments in host memory: all events, and the image of each device."""
+        self.compile("m.kiln", *MESH, "devices.zero=3", "devices.offload=optimizer")
+        self.kiln("run", "m.kiln", "--trace", "trace.json", "--trace-steps", "2:3", "--no-run-folder")
+        return json.loads(self.read("trace.json")), self.inspect_images("m.kiln")
+
+    def test_traced_live_bytes_reach_the_planned_peak_in_every_step(self):
+        events, images = self.trace_offloaded()
+        steps = [e for e in events if e.get("cat") == "step"]
+        self.assertEqual(len(steps), 2 * len(images))
+        for step in steps:
+            image = images[step["pid"]]
+            samples = [e["args"] for e in events if e["ph"] == "C" and e["pid"] == step["pid"]
+                       and step["ts"] <= e["ts"] <= step["ts"] + step["dur"]]
+            self.assertEqual(max(s["device"] for s in samples), image["live_bytes"])
+            state = sum(v["bytes"] for v in image["variables"] if v["offset"] < image["arena_bytes"])
+            self.assertGreaterEqual(min(s["device"] for s in samples), state)
+            moments = sum(v["bytes"] for v in image["variables"] if v["offset"] >= image["arena_bytes"])
+            self.assertGreater(moments, 0)
+            self.assertGreaterEqual(min(s["host"] for s in samples), moments)
+            self.assertLessEqual(max(s["host"] for s in samples), image["host_bytes"])
+
+    def test_traces_are_as_viewers_want_them(self):
+        """Perfetto drops events whose ids are strings, slices that overlap and arrows outside of slices. It takes thread
+        0 for the one with the process's number, so that a track with either would receive another's slices."""
+        events, _ = self.trace_offloaded()
+        slices, samples, arrows = {}, {}, {}
+        for event in events:
+            self.assertTrue(all(type(event[key]) is int for key in ("pid", "tid", "id") if key in event), event)
+            if event["ph"] == "X":
+                slices.setdefault((event["pid"], event["tid"]), []).append((event["ts"], event["ts"] + event["dur"]))
+            elif event["ph"] == "C":
+                samples.setdefault(event["pid"], []).append(event["ts"])
+            elif event["ph"] in "stf":
+                arrows.setdefault(event["id"], []).append(event)
+        self.assertEqual([device for device, _ in sorted(slices)], [device for device in range(4) for _ in range(3)])
+        self.assertEqual(len({track for _, track in slices}), len(slices))
+        self.assertTrue(all(track not in (0, device) for device, track in slices))
+        for track in slices.values():
+            for (_, end), (begin, _) in zip(track, track[1:]):
+                self.assertLessEqual(end, begin + 0.0005)
+        for times in samples.values():
+            self.assertEqual(times, sorted(times))
+        self.assertGreater(len(arrows), 0)
+        for arrow in arrows.values():
+            arrow.sort(key=lambda event: event["ts"])
+            self.assertEqual([event["ph"] for event in arrow], ["s", "t", "f"])
+            for event in arrow:
+                self.assertTrue(any(begin <= event["ts"] <= end for begin, end in slices[event["pid"], event["tid"]]))
+
     def test_smaller_buckets_are_more_collectives_of_the_same_bytes(self):
         counts, losses = [], []
         for size in ("auto", "20KiB"):

@@ -50,7 +50,8 @@ Status Executor::addPhase(const artifact::Phase &phase, const Site &site) {
                           command.origin() ? command.origin()->str() : "",
                           describe(command, site.artifact.index()),
                           categoryOf(command), 0, 0, command.flops(),
-                          command.bytes()});
+                          command.bytes(), command.live_bytes(),
+                          command.live_host_bytes()});
     if (Status status = addCommand(phase, number, site); !status.ok())
       return status;
     steps_.back().endsCommand = true;
@@ -219,7 +220,8 @@ void Executor::walkPhase(Team &team, Worker worker, const Phase &phase) {
         if (track_)
           track_->add({profile->label.c_str(), profile->category, begin, end,
                        profile->bytes,
-                       isCollective ? communicator_->current() : 0});
+                       isCollective ? communicator_->current() : 0,
+                       profile->liveBytes, profile->liveHostBytes});
         ++profile;
         begin = end;
       }

@@ -12,6 +12,8 @@
 //   CHECK-NOT: offset [[SHARED]]{{$}}
 //       CHECK: exec.buffer @c activation bytes 128 offset [[SHARED]]
 //       CHECK: exec.buffer @weight variable bytes 100 always_live offset 64
+// The live bytes of each command, for traces: their greatest is the module's.
+//       CHECK: } {exec.live_bytes = array<i64: 320, 448, 448>}
 // Between red zones no two share a place, whenever they live; a zone begins behind the last byte, not behind the padding.
 //       ZONES: exec.red_zones = array<i64: 0, 1024, 1028, 1084, 2240, 1024, 3392, 1024, 4544, 1024, 5668, 1052>
 //       ZONES: exec.buffer @step variable bytes 4 always_live offset 1024

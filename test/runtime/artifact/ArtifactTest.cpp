@@ -104,6 +104,17 @@ static std::vector<Fault> totalFaults() {
       {"live bytes",
        [](IndexT &i) { image(i).live_bytes = image(i).arena_bytes + 1; },
        "live bytes"},
+      {"live bytes of a command",
+       [](IndexT &i) {
+         train(i).phases[0]->commands[0]->live_bytes = image(i).live_bytes + 1;
+       },
+       "has live bytes"},
+      {"live host bytes of a command",
+       [](IndexT &i) {
+         train(i).phases[0]->commands[0]->live_host_bytes =
+             image(i).host_bytes + 1;
+       },
+       "has live bytes"},
       {"arena", [](IndexT &i) { image(i).arena_bytes = huge; },
        "address space"},
       {"items", [](IndexT &i) { i.kernels[0]->stages[0]->items = huge; },

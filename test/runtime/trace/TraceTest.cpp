@@ -69,6 +69,75 @@ TEST(Trace, NamesItsFiles) {
   EXPECT_EQ(Trace::pathOf("trace.json", 3), "trace.json.3");
 }
 
+/// Samples of the counter of live bytes, as device/host pairs; -1 for no host.
+static std::vector<std::pair<int, int>> readLiveBytes(const Json &events) {
+  std::vector<std::pair<int, int>> samples;
+  for (const Json &event : events)
+    if (event["ph"] == "C")
+      samples.push_back(
+          {event["args"]["device"], event["args"].value("host", -1)});
+  return samples;
+}
+
+using Samples = std::vector<std::pair<int, int>>;
+
+// A track without numbers, such as that of communication, must not pull the
+// device's counter to zero.
+TEST(Trace, CountsLiveBytesWhereTheyChange) {
+  TemporaryFile file;
+  Trace trace({file.path(), {}});
+  Track &compute = trace.addTrack(3, Track::Queue::compute, 4);
+  Track &communication = trace.addTrack(3, Track::Queue::communication, 1);
+  ASSERT_TRUE(trace.open().ok());
+  Track::Clock::time_point now = Track::Clock::now();
+  for (uint64_t bytes : {100, 300, 300, 200})
+    compute.add({"add", "launch", now, now, 0, 0, bytes});
+  communication.add({"sum", "transfer", now, now, 0});
+  trace.flush("train", now, now);
+  Json events = Json::parse(file.read());
+  EXPECT_EQ(readLiveBytes(events), (Samples{{100, -1}, {300, -1}, {200, -1}}));
+  for (const Json &event : events)
+    if (event["ph"] == "C")
+      EXPECT_EQ(event["pid"], 3);
+}
+
+// Viewers keep the last value of a series that a sample lacks.
+TEST(Trace, CountsHostMemoryThatIsEmptyAtTimes) {
+  TemporaryFile file;
+  Trace trace({file.path(), {}});
+  Track &track = trace.addTrack(0, Track::Queue::compute, 3);
+  ASSERT_TRUE(trace.open().ok());
+  Track::Clock::time_point now = Track::Clock::now();
+  for (uint64_t host : {0, 50, 0})
+    track.add({"add", "launch", now, now, 0, 0, 100, host});
+  trace.flush("train", now, now);
+  EXPECT_EQ(readLiveBytes(Json::parse(file.read())),
+            (Samples{{100, 0}, {100, 50}, {100, 0}}));
+}
+
+// Each repetition of a phase has the numbers of its commands again, and each
+// file begins with one, even if it is that before.
+TEST(Trace, CountsTheLiveBytesOfAnArtifact) {
+  TemporaryFolder folder;
+  artifact::IndexT index = emptyIndex(4096);
+  image(index).live_bytes = 640;
+  artifact::ProgramT &program = addProgram(index, "train", /*repeat=*/2);
+  for (uint64_t live : {576, 640, 576}) {
+    addCopy(program, {0, 0}, {64, 0}, 64);
+    program.phases[0]->commands.back()->live_bytes = live;
+  }
+  SessionOptions options;
+  options.trace.path = folder / "trace.json";
+  options.trace.segmentBytes = 100;
+  Session session = openSession(index, compileKernels(""), options);
+  for (int run = 0; run < 2; ++run)
+    ASSERT_TRUE(session.run("train").ok());
+  for (const char *name : {"trace.json", "trace-2.json"})
+    EXPECT_EQ(readLiveBytes(Json::parse(readFile(folder / name))),
+              (Samples{{576, -1}, {640, -1}, {576, -1}, {640, -1}, {576, -1}}))
+        << name;
+}
+
 // A file that is large already is followed by one with names of its own.
 TEST(Trace, GoesOnInAnotherFile) {
   TemporaryFolder folder;
