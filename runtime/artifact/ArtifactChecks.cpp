@@ -24,6 +24,13 @@ constexpr uint64_t maximumDevices = uint64_t{1} << 16;
 constexpr uint32_t maximumTickets = uint32_t{1} << 16;
 constexpr uint32_t maximumRounds = uint32_t{1} << 22;
 constexpr uint64_t maximumItems = uint64_t{1} << 48;
+/// The executor has a step for each stage and round of a launch.
+constexpr uint64_t maximumSteps = uint64_t{1} << 22;
+/// The greatest devices.threads of a config.
+constexpr uint32_t maximumThreads = 1024;
+/// The greatest training.global_batch of a config; no phase repeats more often
+/// than once per sample.
+constexpr uint64_t maximumBatch = uint64_t{1} << 24;
 
 struct Extent {
   uint64_t begin, end;
@@ -51,6 +58,7 @@ public:
       fault("has no image");
     if (index_.targets()->size() == 0)
       fault("has no target");
+    checkSettings();
     // The checks below index the mesh.
     if (!status_.ok())
       return std::move(status_);
@@ -99,6 +107,20 @@ private:
     if (index_.devices()->size() != devices)
       fault("has " + str(index_.devices()->size()) + " devices, the mesh " +
             str(devices));
+  }
+
+  /// Settings by which the runtime allocates or counts.
+  void checkSettings() {
+    if (index_.threads() > maximumThreads)
+      fault("is planned for " + str(index_.threads()) +
+            " threads, wanted at most " + str(maximumThreads));
+    const Training *training = index_.training();
+    if (training && training->global_batch() > maximumBatch)
+      fault("has a global batch of " + str(training->global_batch()) +
+            ", wanted at most " + str(maximumBatch));
+    const auto *speeds = index_.plan() ? index_.plan()->speeds() : nullptr;
+    if (speeds && speeds->size() != 0 && !isAligned(speeds->Data()))
+      fault("has no proper list of speeds");
   }
 
   void checkImage(const Image &image) {
@@ -273,10 +295,41 @@ private:
       if (checkExtent(variable->offset(), variable->bytes(), what))
         variables_.push_back(
             {variable->offset(), variable->offset() + variable->bytes(), what});
-      if (variable->init() && variable->init()->kind() > InitKind::MAX)
-        fault(what + " has an unknown initial value");
+      checkInit(*variable, what);
     }
     checkDisjoint(variables_);
+  }
+
+  /// Integers hold the initial value: a cast of another is undefined.
+  void checkInit(const Variable &variable, const std::string &what) {
+    const Init *init = variable.init();
+    if (!init)
+      return;
+    if (init->kind() > InitKind::MAX)
+      return fault(what + " has an unknown initial value");
+    double bound = 0;
+    switch (variable.element_type()) {
+    case ElementType::f32:
+    case ElementType::f64:
+      return;
+    case ElementType::i32:
+      bound = 0x1p31;
+      break;
+    case ElementType::i64:
+      bound = 0x1p63;
+      break;
+    case ElementType::i1:
+      bound = 2;
+      break;
+    }
+    bool isDrawn = init->kind() == InitKind::normal ||
+                   init->kind() == InitKind::uniform;
+    bool isHeld = init->kind() != InitKind::constant ||
+                  (init->a() > -bound && init->a() < bound);
+    if (isDrawn || !isHeld)
+      fault(what + " of integers has initial value " +
+            (isDrawn ? EnumNameInitKind(init->kind())
+                     : std::to_string(init->a())));
   }
 
   void checkCoordinates() {
@@ -306,11 +359,14 @@ private:
   void checkRedZones() {
     if (!image_->red_zones())
       return;
+    std::vector<Extent> extents = variables_;
     for (const RedZone *zone : *image_->red_zones())
       if (!isAligned(zone))
-        fault("a red zone has no proper place");
-      else
-        checkExtent(zone->offset(), zone->bytes(), "red zone");
+        return fault("a red zone has no proper place");
+      else if (checkExtent(zone->offset(), zone->bytes(), "red zone"))
+        extents.push_back({zone->offset(), zone->offset() + zone->bytes(),
+                           "red zone at offset " + str(zone->offset())});
+    checkDisjoint(std::move(extents));
   }
 
   /// The same variables, sharded alike, and the same programs as the first
@@ -373,6 +429,7 @@ private:
         !isAligned(kernel.buffers()->Data()))
       return fault("kernel '" + kernel.name()->str() +
                    "' has no proper list of buffers");
+    uint64_t bytes = checkBuffers(kernel);
     uint32_t rounds = 1;
     for (const KernelStage *stage : *kernel.stages()) {
       if (stage->rounds() == 0 || stage->rounds() > maximumRounds ||
@@ -381,11 +438,29 @@ private:
               str(stage->rounds()) + " rounds behind a stage of " +
               str(rounds));
       rounds = stage->rounds();
-      // The executor multiplies items by rounds and the number of workers.
-      if (stage->items() > maximumItems / std::max(rounds, 1u))
+      // The executor multiplies items by rounds and the number of workers. An
+      // item that touched no byte of its own would be work for nothing.
+      if (stage->items() >
+          std::min(maximumItems, bytes) / std::max(rounds, 1u))
         fault("kernel '" + kernel.name()->str() + "' has " +
-              str(stage->items()) + " items");
+              str(stage->items()) + " items in " + str(rounds) +
+              " rounds, on buffers of " + str(bytes) + " bytes");
     }
+  }
+
+  /// The bytes of all buffers of a launch, or more where they are not known.
+  uint64_t checkBuffers(const Kernel &kernel) {
+    std::string what = "kernel '" + kernel.name()->str() + "'";
+    const auto *sizes = kernel.buffers();
+    uint64_t count = sizes ? sizes->size() : 0, sum = 0;
+    if (kernel.reads() > count)
+      fault(what + " reads " + str(kernel.reads()) + " of its " + str(count) +
+            " buffers");
+    for (uint64_t i = 0; i < count; ++i)
+      if (uint64_t bytes = sizes->Get(static_cast<uint32_t>(i));
+          bytes > maximumArena || (sum += bytes) > maximumArena)
+        return fault(what + " has buffers larger than an address space"), 0;
+    return sizes ? sum : maximumItems;
   }
 
   void checkProgram(const Program &program) {
@@ -403,8 +478,10 @@ private:
       }
     for (const Phase *phase : *program.phases()) {
       std::string where = prefix + "phase '" + phase->name()->str() + "'";
-      if (phase->repeat() == 0) {
-        fault(where + " repeats 0 times");
+      uint64_t limit = limitRepetitions(program);
+      if (phase->repeat() == 0 || phase->repeat() > limit) {
+        fault(where + " repeats " + str(phase->repeat()) +
+              " times, wanted 1 to " + str(limit));
         continue;
       }
       for (uint32_t i = 0; i < phase->commands()->size(); ++i)
@@ -412,6 +489,31 @@ private:
                      where + nameCommand(i, *phase->commands()->Get(i)));
     }
     checkTickets(program, prefix);
+    checkSteps(program, prefix);
+  }
+
+  /// A phase repeats for micro-batches: each has a sample at least.
+  static uint64_t limitRepetitions(const Program &program) {
+    uint64_t samples = 0;
+    if (program.inputs())
+      for (const Input *input : *program.inputs())
+        samples = std::max(samples, input->samples());
+    return samples == 0 ? maximumBatch : std::min(samples, maximumBatch);
+  }
+
+  void checkSteps(const Program &program, const std::string &prefix) {
+    if (!status_.ok())
+      return;
+    uint64_t steps = 0;
+    for (const Phase *phase : *program.phases())
+      for (const Command *command : *phase->commands())
+        if (const Launch *launch = command->action_as_Launch())
+          for (const KernelStage *stage :
+               *index_.kernels()->Get(launch->kernel())->stages())
+            steps += stage->rounds();
+    if (steps > maximumSteps)
+      fault(prefix + "launches " + str(steps) +
+            " stages and rounds, wanted at most " + str(maximumSteps));
   }
 
   static std::string nameCommand(uint32_t number, const Command &command) {
@@ -458,6 +560,9 @@ private:
       std::string what = prefix + "input '" + input->name()->str() + "'";
       checkTensor(input->element_type(), input->samples(),
                   *input->sample_shape(), input->bytes(), what);
+      // Their number would be bounded by no memory.
+      if (input->samples() != 0 && input->bytes() == 0)
+        fault(what + " has samples without elements");
       checkAligned(input->offset(), input->element_type(), what);
       checkAligned(input->staging_offset(), input->element_type(), what);
       // An input without a staging copy names its own place twice.
@@ -502,6 +607,8 @@ private:
     for (uint32_t i = 0; i < launch.places()->size(); ++i) {
       const Place *place = launch.places()->Get(i);
       std::string buffer = what + " buffer " + str(i);
+      if (!isAligned(place))
+        return fault(buffer + " has no proper place");
       checkPlace(place, sizes ? sizes->Get(i) : 0, repeat, buffer);
       bool isOnHost = place->offset() >= image_->arena_bytes();
       if (sizes && sizes->Get(i) != 0 && isOnHost != kernel.host())
@@ -567,13 +674,44 @@ private:
                                &part) ||
         whole > maximumArena)
       return fault(what + " has a piece larger than can be counted"), false;
+    // Rows of nothing would be walked all the same.
+    if (whole == 0)
+      return fault(what + " has a piece without elements"), false;
     for (auto [place, isWhole, name] :
          {std::tuple(&piece->source(), isSourceWhole, " source"),
           std::tuple(&piece->target(), isTargetWhole, " target")}) {
       checkPlace(place, isWhole ? whole : part, repeat, what + name);
       checkAligned(place->offset() | place->stride(), type, what + name);
     }
+    checkApart(*piece, isSourceWhole ? whole : part,
+               isTargetWhole ? whole : part, isSourceWhole && isTargetWhole,
+               repeat, what);
     return status_.ok();
+  }
+
+  /// Members copy from source to target while others read them: the two are
+  /// apart in every repetition, or the same place where that is permitted.
+  void checkApart(const Piece &piece, uint64_t sourceBytes,
+                  uint64_t targetBytes, bool maybeSame, uint64_t repeat,
+                  const std::string &what) {
+    const Place &source = piece.source(), &target = piece.target();
+    if (!status_.ok() ||
+        (maybeSame && source.offset() == target.offset() &&
+         (source.stride() == target.stride() || repeat == 1)))
+      return;
+    // Apart at both ends and on the same side, they do not meet in between.
+    auto isBefore = [](uint64_t a, uint64_t bytes, uint64_t b) {
+      return a + bytes <= b;
+    };
+    uint64_t sourceEnd = source.offset() + source.stride() * (repeat - 1),
+             targetEnd = target.offset() + target.stride() * (repeat - 1);
+    if ((isBefore(source.offset(), sourceBytes, target.offset()) &&
+         isBefore(sourceEnd, sourceBytes, targetEnd)) ||
+        (isBefore(target.offset(), targetBytes, source.offset()) &&
+         isBefore(targetEnd, targetBytes, sourceEnd)))
+      return;
+    fault(what + " has a source at offset " + str(source.offset()) +
+          " that overlaps its target at " + str(target.offset()));
   }
 
   void checkDevices() {
