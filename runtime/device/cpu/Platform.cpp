@@ -68,9 +68,9 @@ Status Platform::connect() {
   const Artifact &artifact = options_.artifact;
   for (uint32_t i = 0; i < artifact.image().programs()->size(); ++i)
     if (Status status = dry::checkCollectives(artifact, i); !status.ok())
-      return Status(Code::inputRejected,
-                    artifact.origin() + ": " + status.message() +
-                        "; compile again with this kiln");
+      return Status(Code::inputRejected, artifact.origin() + ": " +
+                                             status.message() +
+                                             "; compile again with this kiln");
   groups_.emplace(options_.artifact.index(), options_.firstDevice,
                   options_.deviceCount, options_.settings.world);
   return Status();

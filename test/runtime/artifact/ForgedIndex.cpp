@@ -62,9 +62,8 @@ ForgedIndex::readStruct(const uint8_t *bytes,
     node->children.push_back(
         isScalar(type)
             ? makeScalar(place, type)
-            : readStruct(place,
-                         *schema_.objects()->Get(static_cast<uint32_t>(
-                             field->type()->index()))));
+            : readStruct(place, *schema_.objects()->Get(static_cast<uint32_t>(
+                                    field->type()->index()))));
   }
   return node;
 }
@@ -265,8 +264,8 @@ ForgedIndex::ForgedIndex(std::span<const std::byte> schema,
   collect(*root_, path);
 }
 
-std::unique_ptr<IndexNode> *
-ForgedIndex::find(std::unique_ptr<IndexNode> &root, const Path &path) {
+std::unique_ptr<IndexNode> *ForgedIndex::find(std::unique_ptr<IndexNode> &root,
+                                              const Path &path) {
   std::unique_ptr<IndexNode> *node = &root;
   for (size_t step : path) {
     if (!*node || step >= (*node)->children.size())
@@ -319,8 +318,7 @@ void ForgedIndex::collect(const IndexNode &node, Path &path) {
       path.push_back(i);
       if (node.type == reflection::Obj && isTable)
         changes_.push_back(
-            {path, "absent",
-             [](IndexNode &, std::unique_ptr<IndexNode> &gone) {
+            {path, "absent", [](IndexNode &, std::unique_ptr<IndexNode> &gone) {
                gone = nullptr;
              }});
       collect(*node.children[i], path);
@@ -349,8 +347,8 @@ static void replaceAll(IndexNode &node, BaseType type, uint64_t before,
 
 void ForgedIndex::addScalars(const IndexNode &node, const Path &path) {
   size_t width = flatbuffers::GetTypeSize(node.type) * 8;
-  uint64_t most = ~uint64_t{0} >> (64 - width), sign = uint64_t{1}
-                                                       << (width - 1);
+  uint64_t most = ~uint64_t{0} >> (64 - width),
+           sign = uint64_t{1} << (width - 1);
   std::set<uint64_t> values = {0,
                                1,
                                2,
@@ -365,9 +363,9 @@ void ForgedIndex::addScalars(const IndexNode &node, const Path &path) {
                                most,
                                most - 3};
   if (node.type == reflection::Double)
-    for (double value : {-1.0, 1e300, -1e300, 1e-300,
-                         std::numeric_limits<double>::quiet_NaN(),
-                         std::numeric_limits<double>::infinity()})
+    for (double value :
+         {-1.0, 1e300, -1e300, 1e-300, std::numeric_limits<double>::quiet_NaN(),
+          std::numeric_limits<double>::infinity()})
       values.insert(readBits(&value, reflection::Double));
   values.erase(node.bits);
   for (uint64_t value : values) {
