@@ -20,11 +20,13 @@ Expected<Thread> Thread::start(const char *name, std::function<void()> body) {
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setstacksize(&attributes, stackBytes);
-  // The thread inherits this mask. A fault of its own must reach the handler of
-  // mapped files (MappingGuard): blocked, it would end the process.
+  // The thread inherits this mask. A fault of its own must reach the handlers
+  // of mapped files and of kernels (MappingGuard, cpu::FaultGuard): blocked, it
+  // would end the process.
   sigset_t blocked, saved;
   ::sigfillset(&blocked);
-  ::sigdelset(&blocked, SIGBUS);
+  for (int fault : {SIGBUS, SIGSEGV, SIGFPE, SIGILL})
+    ::sigdelset(&blocked, fault);
   ::pthread_sigmask(SIG_SETMASK, &blocked, &saved);
   int error = ::pthread_create(&thread.thread_, &attributes, serve, kept.get());
   ::pthread_sigmask(SIG_SETMASK, &saved, nullptr);

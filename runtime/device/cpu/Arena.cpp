@@ -30,24 +30,26 @@ Expected<Arena> Arena::reserve(uint64_t bytes) {
     return Arena(nullptr, 0);
   if (uint64_t available = availableMemory(); bytes > available)
     return refuse(bytes, std::to_string(available) + " bytes are available");
-  // Twice the alignment of address space, of which the ends are returned at
-  // once: only a mapping that starts at a huge page's boundary is backed by
-  // huge pages.
+  // Only a mapping that starts at a huge page's boundary is backed by huge
+  // pages. The address space before and behind it stays reserved: code that
+  // leaves the arena by less than a huge page faults.
   uint64_t length = roundUp(bytes, 4096);
-  uint64_t span = length + hugePage;
-  void *mapping = ::mmap(nullptr, span, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  uint64_t span = length + 3 * hugePage;
+  void *mapping = ::mmap(nullptr, span, PROT_NONE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (mapping == MAP_FAILED)
     return refuse(bytes, std::strerror(errno));
   auto *first = static_cast<std::byte *>(mapping);
   uint64_t address = reinterpret_cast<uint64_t>(first);
   uint64_t head = roundUp(address, hugePage) - address;
-  std::byte *base = first + head;
+  std::byte *base = first + head + hugePage;
   if (head != 0)
     ::munmap(first, head);
   if (head != hugePage)
-    ::munmap(base + length, hugePage - head);
+    ::munmap(base + length + hugePage, hugePage - head);
   Arena arena(base, bytes);
+  if (::mprotect(base, length, PROT_READ | PROT_WRITE) != 0)
+    return refuse(bytes, std::strerror(errno));
   ::madvise(base, length,
             MADV_HUGEPAGE); // Speed only: a refusal does not matter.
   // Kernels older than 5.14 do not know this advice and commit page by page.
@@ -68,7 +70,7 @@ Arena &Arena::operator=(Arena &&other) noexcept {
 
 Arena::~Arena() {
   if (base_)
-    ::munmap(base_, roundUp(bytes_, 4096));
+    ::munmap(base_ - hugePage, roundUp(bytes_, 4096) + 2 * hugePage);
 }
 
 } // namespace kiln::cpu

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/device/cpu/Executor.h"
 #include "runtime/collective/Stall.h"
+#include "runtime/device/cpu/FaultGuard.h"
 #include "runtime/thread/FlushDenormals.h"
 
 #include <algorithm>
@@ -115,7 +116,7 @@ Status Executor::addStages(const artifact::Kernel &kernel, const Site &site) {
       endLoop();
     rounds = stage->rounds();
     loop.push_back({kernel.host() ? Action::hostStage : Action::stage, function,
-                    count(launches_.size()),
+                    kernel.name()->c_str(), count(launches_.size()),
                     static_cast<int64_t>(stage->items()), /*firstItem=*/0,
                     /*isSolo=*/kernel.host() || stage->items() <= 1,
                     /*meetsAfter=*/true, /*endsCommand=*/false});
@@ -158,14 +159,14 @@ void Executor::addSlice(const artifact::Slice &slice, const Site &site) {
 
 void Executor::addMove(const Move &move) {
   steps_.push_back(
-      {Action::move, nullptr, count(moves_.size()), 0, 0,
+      {Action::move, nullptr, nullptr, count(moves_.size()), 0, 0,
        /*isSolo=*/(move.bytes + move.zeros) * move.rows < parallelBytes,
        /*meetsAfter=*/true, /*endsCommand=*/false});
   moves_.push_back(move);
 }
 
 void Executor::addSolo(Action action, uint32_t index) {
-  steps_.push_back({action, nullptr, index, 0, 0, /*isSolo=*/true,
+  steps_.push_back({action, nullptr, nullptr, index, 0, 0, /*isSolo=*/true,
                     /*meetsAfter=*/true, /*endsCommand=*/false});
 }
 
@@ -267,6 +268,7 @@ void Executor::runStage(Team &team, Worker worker, const Step &step,
                         uint64_t repetition) {
   void *const *buffers = resolve(worker, launches_[step.index], repetition);
   auto body = [&](int64_t begin, int64_t end) {
+    FaultGuard guard(step.kernel);
     step.function(buffers, step.firstItem + begin, step.firstItem + end,
                   worker.index);
   };
@@ -288,6 +290,7 @@ void Executor::runHostStage(const Step &step, uint64_t repetition) {
     if (share.index >= share.count)
       return;
     int64_t begin = share.begin(step.items), end = share.end(step.items);
+    FaultGuard guard(step.kernel);
     if (begin != end)
       step.function(buffers, step.firstItem + begin, step.firstItem + end,
                     share.index);

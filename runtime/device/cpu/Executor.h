@@ -70,6 +70,7 @@ private:
   struct Step {
     Action action;
     StageFunction function; // Of a stage.
+    const char *kernel;     // Its name.
     uint32_t index;         // Of the buffers, the move, the job or the ticket.
     int64_t items;          // Of a stage, in this round.
     int64_t firstItem;      // Of the round.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -68,9 +69,26 @@ KernelLibrary::~KernelLibrary() {
     ::close(file_);
 }
 
+// dlsym also finds symbols of the libraries that this one needs, such as the C
+// library, and data: neither is a kernel.
 StageFunction KernelLibrary::find(const char *symbol) const {
-  return handle_ ? reinterpret_cast<StageFunction>(::dlsym(handle_, symbol))
-                 : nullptr;
+  void *address = handle_ ? ::dlsym(handle_, symbol) : nullptr;
+  if (!address)
+    return nullptr;
+  Dl_info info;
+  const ElfW(Sym) *entry = nullptr;
+  link_map *own = nullptr, *owner = nullptr;
+  bool isFound =
+      ::dladdr1(address, &info,
+                const_cast<void **>(reinterpret_cast<const void **>(&entry)),
+                RTLD_DL_SYMENT) != 0 &&
+      ::dladdr1(address, &info, reinterpret_cast<void **>(&owner),
+                RTLD_DL_LINKMAP) != 0 &&
+      ::dlinfo(handle_, RTLD_DI_LINKMAP, &own) == 0;
+  bool isKernel = isFound && owner == own && entry &&
+                  info.dli_saddr == address &&
+                  ELF64_ST_TYPE(entry->st_info) == STT_FUNC;
+  return isKernel ? reinterpret_cast<StageFunction>(address) : nullptr;
 }
 
 } // namespace kiln::cpu

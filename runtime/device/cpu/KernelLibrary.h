@@ -24,7 +24,7 @@ public:
   KernelLibrary &operator=(KernelLibrary &&other) noexcept;
   ~KernelLibrary();
 
-  /// The function with this name, or null.
+  /// The library's own function with this name, or null.
   StageFunction find(const char *symbol) const;
 
 private:

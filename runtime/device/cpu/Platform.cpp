@@ -2,7 +2,9 @@
 #include "runtime/device/cpu/Platform.h"
 #include "runtime/Mesh.h"
 #include "runtime/device/cpu/Device.h"
+#include "runtime/device/cpu/FaultGuard.h"
 #include "runtime/device/cpu/HostFeatures.h"
+#include "runtime/device/dry/CheckCollectives.h"
 
 #include <thread>
 
@@ -44,6 +46,7 @@ Platform::open(const PlatformOptions &options) {
   if (!library.ok())
     return Status(library.status().code(),
                   artifact.origin() + ": " + library.status().message());
+  FaultGuard::install();
   return std::unique_ptr<kiln::Platform>(
       new Platform(options, std::move(*library)));
 }
@@ -61,6 +64,13 @@ Expected<std::unique_ptr<kiln::Device>> Platform::start(uint32_t number) {
 }
 
 Status Platform::connect() {
+  // Devices with different collectives would wait for each other.
+  const Artifact &artifact = options_.artifact;
+  for (uint32_t i = 0; i < artifact.image().programs()->size(); ++i)
+    if (Status status = dry::checkCollectives(artifact, i); !status.ok())
+      return Status(Code::inputRejected, artifact.origin() + ": " +
+                                             status.message() +
+                                             "; compile again with this kiln");
   groups_.emplace(options_.artifact.index(), options_.firstDevice,
                   options_.deviceCount, options_.settings.world);
   return Status();

@@ -66,7 +66,11 @@ static std::vector<Fault> placeFaults() {
            },
            "launches kernel 7 of 2"},
           {"place outside in the last repetition",
-           [](IndexT &i) { train(i).phases[1]->repeat = 100000; },
+           [](IndexT &i) {
+             auto &places =
+                 train(i).phases[1]->commands[0]->action.AsLaunch()->places;
+             places[0] = Place(places[0].offset(), image(i).arena_bytes);
+           },
            "leaves the arena"},
           {"stride wraps",
            [](IndexT &i) {
