@@ -90,11 +90,13 @@ void IndexChecker::checkProgram(const Program &program) {
   checkSteps(program, prefix);
 }
 
-uint64_t IndexChecker::limitRepetitions(const Program &program) {
+uint64_t IndexChecker::limitRepetitions(const Program &program) const {
   uint64_t samples = 0;
-  if (program.inputs())
-    for (const Input *input : *program.inputs())
-      samples = std::max(samples, input->samples());
+  for (const Image *image : *index_.images())
+    for (const Program *other : *image->programs())
+      if (other->inputs() && other->name()->str() == program.name()->str())
+        for (const Input *input : *other->inputs())
+          samples = std::max(samples, input->samples());
   return samples == 0 ? maximumBatch : std::min(samples, maximumBatch);
 }
 

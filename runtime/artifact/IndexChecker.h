@@ -92,8 +92,9 @@ private:
   /// The bytes of all buffers of a launch, or more where they are not known.
   uint64_t checkBuffers(const Kernel &kernel);
   void checkProgram(const Program &program);
-  /// A phase repeats for micro-batches: each has a sample at least.
-  static uint64_t limitRepetitions(const Program &program);
+  /// A phase repeats for micro-batches, each of a sample at least: those of
+  /// its own device or, where it idles, of the device that has the most.
+  uint64_t limitRepetitions(const Program &program) const;
   void checkSteps(const Program &program, const std::string &prefix);
   static std::string nameCommand(uint32_t number, const Command &command);
   /// Every collective is waited for before its ticket is used again and before

@@ -137,7 +137,10 @@ class DevicesTest(KilnTest):
         for kind in ("all_gather", "reduce_scatter", "all_reduce"):
             for axis in ("data", "tensor"):
                 self.assertTrue(any(kind in name and axis in name for name in planned), f"{kind} {axis}")
-        self.environment["LD_PRELOAD"] = str(Path(harness.KILN).parents[1] / "lib/libkiln_count_messages.so")
+        # The loader takes a space for the end of a path.
+        counter = self.folder / "count_messages.so"
+        counter.symlink_to(Path(harness.KILN).parents[1] / "lib/libkiln_count_messages.so")
+        self.environment["LD_PRELOAD"] = str(counter)
         self.environment["KILN_TEST_COUNTS"] = str(self.folder / "counts")
         self.kiln("run", "-n", "4", "m.kiln", "--no-run-folder")
         received, sent = Counter(), Counter()
@@ -219,9 +222,10 @@ class DevicesTest(KilnTest):
         process = self.start("train", "tiny.yaml", *MESH, "-n", "2", "training.steps=100", "log.every=1")
         process.stdout.readline()
         process.stdout.close()
-        err = process.stderr.read()
+        # Open MPI reports a machine without /sys.
+        err = [line for line in process.stderr if not line.startswith("[hwloc/")]
         process.stderr.close()
-        self.assertEqual((process.wait(), err), (0, ""))
+        self.assertEqual((process.wait(), err), (0, []))
         self.kiln("checkpoint", "verify", "runs/tiny/checkpoints/step-000100")
 
     def test_mpirun_does_not_train_copies(self):

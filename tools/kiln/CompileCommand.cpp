@@ -234,9 +234,12 @@ static int checkOutput(const std::string &output) {
   fs::path parent = fs::path(output).parent_path();
   if (fs::is_directory(output, error))
     return reportIo(output, EISDIR);
-  if (access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK) != 0)
-    return reportIo(output, errno);
-  return 0;
+  // Only a device is written where it is: a file is replaced.
+  bool isDevice = fs::exists(output, error) && !fs::is_regular_file(output);
+  int isDenied =
+      isDevice ? access(output.c_str(), W_OK)
+               : access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK);
+  return isDenied ? reportIo(output, errno) : 0;
 }
 
 int runCompileCommand(const CompileArguments &options) {
