@@ -66,7 +66,7 @@ def compare(this, other, width, most_rounds, say=lambda text: None):
 
 
 class ResidentRun:
-    """`kiln run` of one build, stopped except during its bursts."""
+    """`kiln run` of one build that writes its metrics as users' runs do, stopped except during its bursts."""
 
     def __init__(self, build, workload, folder):
         self.name, self.batch, self.rest = str(build), workload["batch"], b""
@@ -74,7 +74,8 @@ class ResidentRun:
         environment = dict(os.environ, KILN_CACHE_DIR=str(folder / "cache"))
         processes.run([kiln, "compile", ROOT / "models/configs" / workload["config"], "-o", artifact, "log.every=1",
                        *workload.get("overrides", ())], env=environment)
-        self.process = subprocess.Popen([kiln, "run", artifact, "--no-run-folder", "--steps", str(10**9)],
+        self.process = subprocess.Popen([kiln, "run", artifact, "--run-folder", folder / "run", "--steps",
+                                         str(10**9)],
                                         stdout=subprocess.PIPE, bufsize=0, preexec_fn=processes.raise_priority,
                                         env=environment)
         self.output = self.process.stdout.fileno()
