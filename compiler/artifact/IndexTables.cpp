@@ -17,6 +17,10 @@ std::optional<artifact::ElementType> findElementType(Type type) {
     return artifact::ElementType::i64;
   if (type.isInteger(1))
     return artifact::ElementType::i1;
+  if (type.isBF16())
+    return artifact::ElementType::bf16;
+  if (type.isF16())
+    return artifact::ElementType::f16;
   return std::nullopt;
 }
 

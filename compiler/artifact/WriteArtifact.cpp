@@ -8,6 +8,7 @@
 #include "dialects/kiln/Sharding.h"
 #include "runtime/artifact/Container.h"
 
+#include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -24,7 +25,11 @@ public:
   ImageWriter(ModuleOp module, const Backends &backends,
               artifact::IndexT &index, llvm::StringMap<unsigned> &kernelNumbers)
       : symbols(module), module(module), mesh(getMesh(module)),
-        backends(backends), index(index), kernelNumbers(kernelNumbers) {}
+        backends(backends), index(index), kernelNumbers(kernelNumbers) {
+    for (auto variable : module.getOps<VariableOp>())
+      if (variable.getCopyOf())
+        masters.insert(*variable.getCopyOf());
+  }
 
   std::unique_ptr<artifact::ImageT> write();
 
@@ -73,6 +78,7 @@ private:
   const Backends &backends;
   artifact::IndexT &index;
   llvm::StringMap<unsigned> &kernelNumbers;
+  llvm::StringSet<> masters; // Names of parameters with working copies.
   std::unique_ptr<artifact::ImageT> image =
       std::make_unique<artifact::ImageT>();
 };
@@ -161,7 +167,7 @@ void ImageWriter::addVariables() {
       scalar->offset = offset;
       image->scalars.push_back(std::move(scalar));
     }
-    if (variable.isTransient() || variable.isGiven())
+    if (variable.isTransient() || variable.isGiven() || variable.getCopyOf())
       continue;
     auto entry = std::make_unique<artifact::VariableT>();
     RankedTensorType type = variable.getWholeType();
@@ -334,6 +340,7 @@ void ImageWriter::addPrograms() {
 
 // Name shown to users for an always-live buffer.
 StringRef ImageWriter::nameMemory(exec::BufferOp buffer) {
+  StringRef name = buffer.getSymName().split('.').second;
   switch (buffer.getKind()) {
   case exec::BufferKind::input:
     return "inputs";
@@ -344,9 +351,10 @@ StringRef ImageWriter::nameMemory(exec::BufferOp buffer) {
   case exec::BufferKind::output:
     return "outputs";
   case exec::BufferKind::variable:
-    switch (symbols.lookup<VariableOp>(buffer.getSymName().split('.').second)
-                .getRole()) {
+    switch (symbols.lookup<VariableOp>(name).getRole()) {
     case Role::parameter:
+      return masters.contains(name) ? "masters" : "parameters";
+    case Role::working:
       return "parameters";
     case Role::moment:
       return "moments";

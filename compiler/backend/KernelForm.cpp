@@ -17,6 +17,11 @@ static std::string shared(StringRef term, StringRef other) {
   return letters;
 }
 
+static ElementTypes getTypes(Value operand, Value result) {
+  return {tensorType(operand).getElementType(),
+          tensorType(result).getElementType()};
+}
+
 // Empty if an operand would first have to be permuted or swapped, or if the op
 // has batch indices.
 static std::optional<MatrixProduct> asMatrixProduct(ContractOp op) {
@@ -44,7 +49,7 @@ static std::optional<MatrixProduct> asMatrixProduct(ContractOp op) {
   matrix.m = product(rows);
   matrix.n = product(columns);
   matrix.k = product(summed);
-  matrix.elementType = tensorType(op.getLhs()).getElementType();
+  matrix.types = getTypes(op.getLhs(), op.getResult());
   if (a == rows + summed) {
     matrix.aRowStride = matrix.k;
     matrix.aColumnStride = 1;
@@ -66,9 +71,9 @@ static std::optional<MatrixProduct> asMatrixProduct(ContractOp op) {
   return matrix;
 }
 
-template <typename Attention> static AttentionShape getShape(Attention op) {
-  RankedTensorType packed = tensorType(op.getPacked());
-  ArrayRef<int64_t> sizes = packed.getShape();
+template <typename Attention>
+static AttentionShape getShape(Attention op, Value result) {
+  ArrayRef<int64_t> sizes = tensorType(op.getPacked()).getShape();
   return {sizes[0],
           sizes[1],
           sizes[3],
@@ -76,64 +81,70 @@ template <typename Attention> static AttentionShape getShape(Attention op) {
           op.getCausal(),
           bool(op.getLengths()),
           op.getScale().convertToDouble(),
-          packed.getElementType()};
+          getTypes(op.getPacked(), result)};
 }
 
 static HeadShape getShape(HeadLossOp op) {
   RankedTensorType weight = tensorType(op.getWeight());
+  Value result =
+      op.hasGradients() ? op.getGradients()[0] : Value(op.getTotal());
   return {tensorType(op.getLabels()).getNumElements(), weight.getDimSize(1),
-          weight.getDimSize(0), weight.getElementType(), op.hasGradients()};
+          weight.getDimSize(0), getTypes(op.getX(), result), op.hasGradients()};
 }
 
+// `operand` is any operand of the op.
 template <typename Op>
-static ConvolutionShape getShape(Op op, Value image, Value filter,
-                                 Value result) {
+static ConvolutionShape getShape(Op op, Value image, Value filter, Value result,
+                                 Value operand) {
   RankedTensorType images = tensorType(image), weights = tensorType(filter);
-  return {
-      images.getDimSize(0),
-      Windows::get(images, tensorType(result), weights.getShape().drop_front(2),
-                   op.getStrides(), op.getPadding()),
-      weights.getDimSize(1), weights.getDimSize(0), images.getElementType()};
+  return {images.getDimSize(0),
+          Windows::get(images, tensorType(result),
+                       weights.getShape().drop_front(2), op.getStrides(),
+                       op.getPadding()),
+          weights.getDimSize(1), weights.getDimSize(0),
+          getTypes(operand, op.getResult())};
 }
 
-template <typename Pool> static PoolShape getPoolShape(Pool op) {
+template <typename Pool> static PoolShape getPoolShape(Pool op, Value result) {
   RankedTensorType images = tensorType(op.getImage());
   return {images.getDimSize(0),
           Windows::get(images, tensorType(op.getResult()), op.getWindow(),
                        op.getStrides(), op.getPadding()),
-          images.getDimSize(3), images.getElementType()};
+          images.getDimSize(3), getTypes(op.getImage(), result)};
 }
 
 std::optional<KernelForm> findJointForm(Operation *op) {
   using Form = std::optional<KernelForm>;
   return llvm::TypeSwitch<Operation *, Form>(op)
       .Case([](AttentionOp op) -> Form {
-        return AttentionForm{getShape(op), /*isGradient=*/false};
+        return AttentionForm{getShape(op, op.getResult()),
+                             /*isGradient=*/false};
       })
       .Case([](AttentionGradOp op) -> Form {
-        return AttentionForm{getShape(op), /*isGradient=*/true};
+        return AttentionForm{getShape(op, op.getDpacked()),
+                             /*isGradient=*/true};
       })
       .Case([](HeadLossOp op) -> Form { return HeadForm{getShape(op)}; })
       .Case([](ConvolutionOp op) -> Form {
-        return ConvolutionForm{
-            getShape(op, op.getImage(), op.getFilter(), op.getResult()),
-            ConvolutionSide::result};
+        return ConvolutionForm{getShape(op, op.getImage(), op.getFilter(),
+                                        op.getResult(), op.getImage()),
+                               ConvolutionSide::result};
       })
       .Case([](ConvolutionGradInputOp op) -> Form {
-        return ConvolutionForm{
-            getShape(op, op.getResult(), op.getFilter(), op.getGrad()),
-            ConvolutionSide::image};
+        return ConvolutionForm{getShape(op, op.getResult(), op.getFilter(),
+                                        op.getGrad(), op.getGrad()),
+                               ConvolutionSide::image};
       })
       .Case([](ConvolutionGradWeightOp op) -> Form {
-        return ConvolutionForm{
-            getShape(op, op.getImage(), op.getResult(), op.getGrad()),
-            ConvolutionSide::filter};
+        return ConvolutionForm{getShape(op, op.getImage(), op.getResult(),
+                                        op.getGrad(), op.getImage()),
+                               ConvolutionSide::filter};
       })
       .Case([](MaxPoolOp op) -> Form {
-        return PoolForm{getPoolShape(op), /*isGradient=*/false};
+        return PoolForm{getPoolShape(op, op.getResult()), /*isGradient=*/false};
       })
       .Case([](MaxPoolGradOp op) -> Form {
-        return PoolForm{getPoolShape(op), /*isGradient=*/true};
+        return PoolForm{getPoolShape(op, op.getDimage()), /*isGradient=*/true};
       })
       .Default([](Operation *) { return std::nullopt; });
 }

@@ -13,23 +13,38 @@
 
 namespace kiln {
 
+/// Element types of a kernel that accumulates: those in memory, and the type in
+/// which it computes.
+struct ElementTypes {
+  mlir::Type operands;
+  mlir::Type results; ///< Save for statistics, which are as it computes.
+
+  /// f32 or f64.
+  mlir::Type computed() const { return getAccumulatorType(operands); }
+  int64_t computedBytes() const {
+    return computed().getIntOrFloatBitWidth() / 8;
+  }
+  /// Whether results must be complete before they are stored.
+  bool areResultsRounded() const { return results != computed(); }
+};
+
 /// A contraction as one matrix product C[m,n] = sum over k of A[m,k] B[k,n] on
 /// row-major C.
 struct MatrixProduct {
   int64_t m, n, k;
   int64_t aRowStride, aColumnStride; ///< In elements; one of them is 1.
   int64_t bRowStride, bColumnStride;
-  mlir::Type elementType;
+  ElementTypes types;
 };
 
 /// Self-attention over packed queries, keys and values, in the layout of the
 /// projection that computes all three.
 struct AttentionShape {
   int64_t batch, sequence, heads, headWidth;
-  bool isCausal;          ///< Position i sees positions 0 to i.
-  bool hasLengths;        ///< A sample sees its first length positions.
-  double scale;           ///< Multiplies the scores before the softmax.
-  mlir::Type elementType; ///< f32 or f64.
+  bool isCausal;   ///< Position i sees positions 0 to i.
+  bool hasLengths; ///< A sample sees its first length positions.
+  double scale;    ///< Multiplies the scores before the softmax.
+  ElementTypes types;
 };
 
 /// The last layer of a language model with its loss:
@@ -39,25 +54,25 @@ struct AttentionShape {
 /// not in [0, vocabulary) contributes nothing.
 struct HeadShape {
   int64_t tokens, width, vocabulary;
-  mlir::Type elementType; ///< f32 or f64.
-  bool gradients;         ///< Otherwise only loss and count.
+  ElementTypes types; ///< The result is the gradient with respect to X.
+  bool gradients;     ///< Otherwise only loss and count.
 };
 
 /// Images [batch, height, width, inputs], filter [outputs, inputs, window],
-/// result [batch, windows, outputs]; f32 or f64.
+/// result [batch, windows, outputs].
 struct ConvolutionShape {
   int64_t batch;
   Windows windows;
   int64_t inputs, outputs;
-  mlir::Type elementType;
+  ElementTypes types;
 };
 
-/// Images [batch, height, width, channels] of f32 or f64.
+/// Images [batch, height, width, channels].
 struct PoolShape {
   int64_t batch;
   Windows windows;
   int64_t channels;
-  mlir::Type elementType;
+  ElementTypes types;
 };
 
 /// One op as plain loops over scalars.

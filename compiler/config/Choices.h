@@ -40,15 +40,17 @@ constexpr std::string_view wordOf(Positions positions) {
   return "";
 }
 
-enum class Precision { F32, F64, BF16 };
-constexpr std::string_view wordOf(Precision precision) {
-  switch (precision) {
-  case Precision::F32:
+enum class FloatFormat { F32, F64, BF16, F16 };
+constexpr std::string_view wordOf(FloatFormat format) {
+  switch (format) {
+  case FloatFormat::F32:
     return "f32";
-  case Precision::F64:
+  case FloatFormat::F64:
     return "f64";
-  case Precision::BF16:
+  case FloatFormat::BF16:
     return "bf16";
+  case FloatFormat::F16:
+    return "f16";
   }
   return "";
 }

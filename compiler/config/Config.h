@@ -5,6 +5,7 @@
 #include "compiler/config/Choices.h"
 #include "compiler/config/Diagnostics.h"
 #include "compiler/plan/Plan.h"
+#include "compiler/precision/PrecisionPolicy.h"
 
 #include <cstdint>
 #include <map>
@@ -97,7 +98,7 @@ struct TrainingConfig {
   int64_t steps = 0;  // 0: given by epochs
   int64_t epochs = 0; // 0: given by steps
   int64_t seed = 0;
-  Precision precision = Precision::F32;
+  PrecisionPolicy precision;
   double clipNorm = 0; // 0: off
   std::string init;    // file of initial weights; empty: they are drawn
   OptimizerConfig optimizer;

@@ -122,6 +122,8 @@ public:
       return readOr("auto", parseBytes(node));
     case KeyType::Mesh:
       return readMesh();
+    case KeyType::Precision:
+      return readPrecision();
     }
     return false;
   }
@@ -339,6 +341,72 @@ private:
     return isValid;
   }
 
+  bool readPrecision() {
+    PrecisionPolicy &policy = *std::get<PrecisionPolicy *>(slot);
+    policy = PrecisionPolicy();
+    if (!node.isMap()) {
+      std::optional<FloatFormat> format;
+      if (node.kind == YamlNode::Kind::Scalar)
+        format = findWord<FloatFormat>(node.text);
+      if (!format)
+        return reportWanted(node);
+      policy = PrecisionPolicy::preset(*format);
+      return true;
+    }
+    // The preset comes first, wherever it is written.
+    bool isValid = true;
+    for (bool isPreset : {true, false})
+      for (size_t i = 0; i < node.keys.size(); ++i)
+        if ((node.keys[i].text == "preset") == isPreset)
+          isValid &= readPart(node.keys[i], node.items[i], policy);
+    if (!isValid)
+      return false;
+    std::vector<std::string> faults = findFaults(policy);
+    for (const std::string &fault : faults)
+      report(fault);
+    return faults.empty();
+  }
+
+  bool readPart(const YamlNode &name, const YamlNode &value,
+                PrecisionPolicy &policy) {
+    std::span<const PrecisionPart> parts = precisionParts();
+    auto part = std::find_if(parts.begin(), parts.end(), [&](auto &candidate) {
+      return candidate.name == name.text;
+    });
+    bool isPreset = name.text == "preset";
+    if (!isPreset && part == parts.end()) {
+      std::vector<std::string> names = {"preset"};
+      for (const PrecisionPart &known : parts)
+        names.emplace_back(known.name);
+      return reportAt(name, "found the part '" + name.text + "', wanted " +
+                                joinWords(names) +
+                                didYouMean(nearestWord(name.text, names)));
+    }
+    bool isMaster = !isPreset && part->member == &PrecisionPolicy::master;
+    if (isMaster && isWord(value, "none")) {
+      policy.roundsStochastically = true;
+      return true;
+    }
+    std::optional<FloatFormat> format;
+    if (value.kind == YamlNode::Kind::Scalar)
+      format = findWord<FloatFormat>(value.text);
+    if (!format)
+      return reportAt(value, "found " + value.describe() + " for " + name.text +
+                                 ", wanted " +
+                                 joinWords(splitChoices(key.choices)) +
+                                 (isMaster ? ", or none" : ""));
+    if (isPreset)
+      policy = PrecisionPolicy::preset(*format);
+    else
+      policy.*part->member = *format;
+    return true;
+  }
+
+  bool reportAt(const YamlNode &place, const std::string &message) {
+    diagnostics.error(place.position, std::string(key.path) + ": " + message);
+    return false;
+  }
+
   const Key &key;
   const YamlNode &node;
   const std::string &folder;
@@ -427,6 +495,9 @@ std::string printValue(const Key &key, const Config &config) {
     }
     std::string operator()(Requested<MeshShape> *mesh) const {
       return printMesh(*mesh);
+    }
+    std::string operator()(PrecisionPolicy *policy) const {
+      return policy->print();
     }
     std::string operator()(MicroBatchRequest *request) const {
       return printMicroBatch(*request);

@@ -244,7 +244,7 @@ const Key keys[] = {
     setting(integer("training.steps", "", "absent", 1, maximumCount, at<training, &T::steps>, "optimizer steps; either this or epochs")),
     setting(integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps")),
     setting(integer("training.seed", "", "0", 0, maximumSeed, at<training, &T::seed>, "seed of weights and sample order")),
-    choice<training, &T::precision>("training.precision", "", "f32", "", "element type; bf16 keeps f32 weights, f64 is for tests"),
+    {"training.precision", "", KeyType::Precision, "f32", 0, 0, choicesOf<FloatFormat>(), "", at<training, &T::precision>, "element types: bf16 and f16 keep masters and moments in f32, f64 is for tests; a map sets parts of a preset, such as {preset: bf16, messages: f32}: parameters, compute, activations, gradients, messages, master (none: stochastic rounding) and moments"},
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
     setting(plain("training.init", "", KeyType::Path, "absent", at<training, &T::init>, "initial weights: a safetensors file, with the names of public checkpoints")),
     section("training.optimizer", "the update rule"),
@@ -358,6 +358,9 @@ std::string Key::wanted() const {
     return "a size such as 2GiB, or auto";
   case KeyType::Mesh:
     return "auto or a map of axes such as {data: 4, tensor: 2}";
+  case KeyType::Precision:
+    return joinWords(splitChoices(choices)) +
+           ", or a map of parts such as {preset: bf16, messages: f32}";
   case KeyType::Choice:
   case KeyType::AutoChoice:
     break;

@@ -29,6 +29,7 @@ enum class KeyType {
   Threads,     // an integer or auto
   Bytes,       // 2GiB, or auto
   Mesh,        // auto, or the sizes of the axes
+  Precision,   // the type of all elements, or a map of types
 };
 
 /// A member of Config that is written as one of some words.
@@ -41,10 +42,11 @@ struct WordSlot {
 
 /// The member of a Config that a key sets; monostate for a section that is
 /// always there.
-using Slot = std::variant<std::monostate, int64_t *, double *, bool *,
-                          std::string *, std::vector<int64_t> *,
-                          std::vector<double> *, Requested<MeshShape> *,
-                          MicroBatchRequest *, Presence *, WordSlot>;
+using Slot =
+    std::variant<std::monostate, int64_t *, double *, bool *, std::string *,
+                 std::vector<int64_t> *, std::vector<double> *,
+                 Requested<MeshShape> *, MicroBatchRequest *, PrecisionPolicy *,
+                 Presence *, WordSlot>;
 
 /// One key of the config. Checks, defaults, messages, documentation and
 /// canonical text of a key are all derived from its row.

@@ -18,6 +18,36 @@ namespace kiln {
 #define GEN_PASS_DEF_BUILDSTEP
 #include "compiler/pipeline/Passes.h.inc"
 
+// Writes all working copies from their parameters, which may have been given
+// new values: a step without samples.
+static void buildRefresh(ModuleOp module, OpBuilder &builder, Location loc) {
+  SmallVector<VariableOp> copies;
+  for (auto variable : module.getOps<VariableOp>())
+    if (variable.getCopyOf())
+      copies.push_back(variable);
+  if (copies.empty())
+    return;
+  auto step =
+      StepOp::create(builder, loc, kRefreshProgram, builder.getStrArrayAttr({}),
+                     builder.getStrArrayAttr({}));
+  step->setAttr(kGradientsAttribute, builder.getArrayAttr({}));
+  for (Region &region : step->getRegions()) {
+    OpBuilder inner = OpBuilder::atBlockEnd(&region.emplaceBlock());
+    if (&region == &step.getUpdate())
+      for (VariableOp copy : copies) {
+        Composer c(inner, copy.getLoc());
+        RankedTensorType type = copy.getTensorType();
+        auto parameter =
+            module.lookupSymbol<VariableOp>(copy.getCopyOfAttr().getAttr());
+        Value value = ReadOp::create(inner, loc, parameter.getTensorType(),
+                                     *copy.getCopyOf());
+        AssignOp::create(inner, loc, copy.getSymName(),
+                         c.convert(value, type.getElementType()));
+      }
+    YieldOp::create(inner, loc, ValueRange());
+  }
+}
+
 namespace {
 
 /// The arguments and results of a differentiated function by kind.
@@ -265,6 +295,10 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
     symbols.insert(variable);
     return variable;
   };
+  DenseMap<Operation *, VariableOp> copies;
+  for (auto variable : getOperation().getOps<VariableOp>())
+    if (variable.getCopyOf())
+      copies[symbols.lookup<VariableOp>(*variable.getCopyOf())] = variable;
   SmallVector<VariableOp> parameters, statistics;
   SmallVector<double> momenta;
   auto find = [&](FlatSymbolRefAttr name) -> FailureOr<VariableOp> {
@@ -276,6 +310,8 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
   for (unsigned index : signature.variables) {
     auto variable = find(function.getArgAttrOfType<FlatSymbolRefAttr>(
         index, kVariableAttribute));
+    if (succeeded(variable) && variable->getCopyOf())
+      variable = find(variable->getCopyOfAttr());
     if (failed(variable))
       return failure();
     parameters.push_back(*variable);
@@ -298,7 +334,11 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
     momenta.push_back(momentum.getValueAsDouble());
   }
   size_t running = signature.running.size();
-  Optimizer updater(getOptions(), c, declare);
+  auto findCopy = [&](VariableOp parameter) {
+    return copies.lookup(parameter);
+  };
+  Optimizer updater(getOptions(), getPolicyType(getOperation(), "moments"), c,
+                    declare, findCopy);
   SmallVector<Value> reports = updater.update(
       parameters, ArrayRef(sums).drop_front(1 + running), sums.front());
   for (size_t index = 0; index < running; ++index)
@@ -333,6 +373,7 @@ LogicalResult BuildStepPass::build(func::FuncOp function) {
   buildAccumulate(step, function, *signature);
   if (failed(buildUpdate(step, function, *signature)))
     return failure();
+  buildRefresh(getOperation(), builder, function.getLoc());
   function.erase();
   return success();
 }

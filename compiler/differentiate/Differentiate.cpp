@@ -26,10 +26,25 @@ class GradientMap {
 public:
   explicit GradientMap(OpBuilder &builder) : builder(builder) {}
 
+  /// Gradients of this value have elements of this type instead of its own.
+  void setType(Value value, Type element) { types[value] = element; }
+  RankedTensorType typeOf(Value value) const {
+    RankedTensorType type = tensorType(value);
+    Type element = types.lookup(value);
+    return element ? type.clone(element) : type;
+  }
+
   // A value that is read twice receives the sum of both gradients.
   void add(Value value, Value grad) {
+    Type element = typeOf(value).getElementType();
+    grad = round(grad, element);
     Value &slot = grads[value];
-    slot = slot ? Composer(builder, value.getLoc()).add(slot, grad) : grad;
+    if (!slot) {
+      slot = grad;
+      return;
+    }
+    Composer c(builder, value.getLoc());
+    slot = c.convert(c.add(c.widen(slot), c.widen(grad)), element);
   }
 
   Value get(Value value) const { return grads.lookup(value); }
@@ -40,8 +55,20 @@ public:
   }
 
 private:
+  // An op that rounds its results gives them the type at once.
+  Value round(Value grad, Type element) {
+    auto maker = grad.getDefiningOp<Accumulating>();
+    bool canRound = maker && grad.use_empty() && !maker.isStatistic(grad) &&
+                    element == getOperandType(maker);
+    if (!canRound)
+      return Composer(builder, grad.getLoc()).convert(grad, element);
+    grad.setType(tensorType(grad).clone(element));
+    return grad;
+  }
+
   OpBuilder &builder;
   DenseMap<Value, Value> grads;
+  DenseMap<Value, Type> types;
 };
 
 struct DifferentiatePass : impl::DifferentiateBase<DifferentiatePass> {
@@ -163,6 +190,10 @@ static void locateGradient(func::FuncOp function, BlockArgument parameter,
   auto name = function.getArgAttrOfType<FlatSymbolRefAttr>(
       parameter.getArgNumber(), kVariableAttribute);
   Operation *op = gradient.getDefiningOp();
+  if (auto variable = name ? SymbolTable::lookupNearestSymbolFrom<VariableOp>(
+                                 function, name)
+                           : VariableOp())
+    name = variable.getCopyOf() ? variable.getCopyOfAttr() : name;
   if (name && op)
     op->setLoc(withOrigin(op->getLoc(), kGradientOfAttribute, name.getAttr()));
 }
@@ -181,6 +212,10 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
   for (Operation &op : function.front().without_terminator())
     ops.push_back(&op);
   GradientMap gradients(builder);
+  for (BlockArgument argument : wanted)
+    if (auto type = function.getArgAttrOfType<TypeAttr>(argument.getArgNumber(),
+                                                        kGradientTypeAttribute))
+      gradients.setType(argument, type.getValue());
   if (failed(seedTotals(function, builder, gradients)))
     return failure();
   Recomputation recomputation(ops, recompute);
@@ -216,10 +251,11 @@ LogicalResult DifferentiatePass::differentiate(func::FuncOp function) {
   for (BlockArgument argument : wanted) {
     Value grad = gradients.get(argument);
     if (!grad)
-      grad = Composer(builder, argument.getLoc()).zeros(tensorType(argument));
+      grad = Composer(builder, argument.getLoc())
+                 .zeros(gradients.typeOf(argument));
     locateGradient(function, argument, grad);
     terminator->insertOperands(terminator->getNumOperands(), grad);
-    types.push_back(argument.getType());
+    types.push_back(grad.getType());
   }
   function.setType(builder.getFunctionType(function.getArgumentTypes(), types));
   // The result attributes are an array, which must grow with the results.

@@ -15,14 +15,17 @@ SmallVector<StringRef> Optimizer::reported() const {
 }
 
 Value Optimizer::read(VariableOp variable) {
-  return ReadOp::create(c.builder, c.loc, variable.getTensorType(),
-                        variable.getSymName());
+  return c.widen(ReadOp::create(c.builder, c.loc, variable.getTensorType(),
+                                variable.getSymName()));
 }
 
 // Sharded like its parameter.
 VariableOp Optimizer::declareMoment(VariableOp parameter, StringRef suffix) {
-  VariableOp moment = declare((parameter.getSymName() + suffix).str(),
-                              parameter.getTensorType(), Role::moment);
+  RankedTensorType type = parameter.getTensorType();
+  if (moments)
+    type = type.clone(moments);
+  VariableOp moment =
+      declare((parameter.getSymName() + suffix).str(), type, Role::moment);
   moment.setShardingAttr(parameter.getShardingAttr());
   return moment;
 }
@@ -31,7 +34,17 @@ VariableOp Optimizer::declareMoment(VariableOp parameter, StringRef suffix) {
 // no host branch inside a step.
 void Optimizer::assign(VariableOp variable, Value old, Value value) {
   Value kept = c.select(c.spread(isFinite, value), value, old);
-  AssignOp::create(c.builder, c.loc, variable.getSymName(), kept);
+  Type element = variable.getTensorType().getElementType();
+  AssignOp::create(c.builder, c.loc, variable.getSymName(),
+                   c.convert(kept, element));
+}
+
+// Its working copy is written beside it, so that both stay the same.
+void Optimizer::assignParameter(VariableOp parameter, Value old, Value value) {
+  assign(parameter, old, value);
+  VariableOp copy = findCopy(parameter);
+  if (copy)
+    assign(copy, old, value);
 }
 
 Value Optimizer::scalarLike(Value scalar, Value like) {
@@ -78,7 +91,7 @@ void Optimizer::updateSgd(VariableOp parameter, Value grad) {
     grad = c.add(c.mul(old, options.momentum), grad);
     assign(moment, old, grad);
   }
-  assign(parameter, p, c.sub(p, c.mul(grad, scalarLike(rate, p))));
+  assignParameter(parameter, p, c.sub(p, c.mul(grad, scalarLike(rate, p))));
 }
 
 // m = b1 m + (1 - b1) g, v = b2 v + (1 - b2) g^2,
@@ -112,7 +125,7 @@ void Optimizer::updateAdam(VariableOp parameter, Value grad) {
       c.sub(shrunk, c.mul(scalarLike(size, p), c.div(m, denominator)));
   assign(first, oldM, m);
   assign(second, oldV, v);
-  assign(parameter, p, moved);
+  assignParameter(parameter, p, moved);
 }
 
 // s = s + momentum (total / samples - s)
@@ -132,10 +145,13 @@ SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
   rate = buildRate();
   // No variable is assigned before every gradient is known to be finite. The
   // norm of finite gradients can overflow: that too stops the update.
-  Value norm = buildNorm(grads);
+  SmallVector<Value> wide;
+  for (Value grad : grads)
+    wide.push_back(c.widen(grad));
+  Value norm = buildNorm(wide);
   isFinite = c.compare(Predicate::lt, c.add(c.abs(loss), norm),
                        std::numeric_limits<double>::infinity());
-  SmallVector<Value> scaled(grads);
+  SmallVector<Value> scaled = wide;
   if (options.clipNorm > 0) {
     Value factor =
         c.minimum(c.div(c.fill(options.clipNorm, norm), c.add(norm, 1e-6)),

@@ -15,10 +15,14 @@ public:
   /// Declares a variable that is initialised to zero.
   using Declare = llvm::function_ref<VariableOp(llvm::StringRef name,
                                                 mlir::RankedTensorType, Role)>;
+  /// The working copy of a parameter, or null.
+  using FindCopy = llvm::function_ref<VariableOp(VariableOp parameter)>;
 
-  Optimizer(const BuildStepOptions &options, Composer &composer,
-            Declare declare)
-      : options(options), c(composer), declare(declare) {}
+  /// `moments` is their element type, or null for that of the parameter.
+  Optimizer(const BuildStepOptions &options, mlir::Type moments,
+            Composer &composer, Declare declare, FindCopy findCopy)
+      : options(options), moments(moments), c(composer), declare(declare),
+        findCopy(findCopy) {}
 
   /// Updates each variable by its gradient and returns the values to report,
   /// named as in `reported`.
@@ -37,13 +41,18 @@ private:
   void updateSgd(VariableOp parameter, mlir::Value grad);
   void updateAdam(VariableOp parameter, mlir::Value grad);
   VariableOp declareMoment(VariableOp parameter, llvm::StringRef suffix);
+  /// In the type in which updates are computed.
   mlir::Value read(VariableOp variable);
   void assign(VariableOp variable, mlir::Value old, mlir::Value value);
+  void assignParameter(VariableOp parameter, mlir::Value old,
+                       mlir::Value value);
   mlir::Value scalarLike(mlir::Value scalar, mlir::Value like);
 
   BuildStepOptions options;
+  mlir::Type moments;
   Composer &c;
   Declare declare;
+  FindCopy findCopy;
   mlir::Value step, rate, isFinite;
 };
 

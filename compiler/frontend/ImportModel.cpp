@@ -13,15 +13,11 @@ OwningOpRef<ModuleOp> importModel(const Config &config, MLIRContext &context) {
   if (!model)
     return parseSourceFile<ModuleOp>(config.model.path, &context);
   OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context));
-  Builder builder(&context);
-  Type precision = config.training.precision == Precision::F64
-                       ? Type(builder.getF64Type())
-                       : Type(builder.getF32Type());
   SmallVector<Purpose> purposes = {Purpose::Training};
   if (config.evaluation.presence == Presence::Given)
     purposes.push_back(Purpose::Evaluation);
   for (Purpose purpose : purposes) {
-    ModelBuilder writer(*module, precision, purpose);
+    ModelBuilder writer(*module, purpose);
     model(writer, config.model);
     writer.finish();
   }

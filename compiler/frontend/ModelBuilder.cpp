@@ -11,9 +11,9 @@ using namespace mlir;
 
 namespace kiln {
 
-ModelBuilder::ModelBuilder(ModuleOp module, Type precision, Purpose purpose)
-    : c(builder, module.getLoc()), module(module), precision(precision),
-      purpose(purpose), builder(OpBuilder::atBlockEnd(module.getBody())) {
+ModelBuilder::ModelBuilder(ModuleOp module, Purpose purpose)
+    : c(builder, module.getLoc()), module(module), purpose(purpose),
+      builder(OpBuilder::atBlockEnd(module.getBody())) {
   if (isTraining())
     builder.setListener(&marks);
   function = func::FuncOp::create(builder, module.getLoc(),
@@ -53,7 +53,7 @@ static RankedTensorType batchOf(ArrayRef<int64_t> sampleShape, Type element) {
 
 Value ModelBuilder::input(StringRef name, ArrayRef<int64_t> sampleShape) {
   return addArgument(
-      batchOf(sampleShape, precision),
+      batchOf(sampleShape, builder.getF32Type()),
       builder.getNamedAttr(kInputAttribute, builder.getStringAttr(name)));
 }
 
@@ -99,7 +99,7 @@ Value ModelBuilder::addVariable(StringRef name, RankedTensorType type,
 
 Value ModelBuilder::parameter(StringRef name, ArrayRef<int64_t> shape,
                               Start start, Split split) {
-  return addVariable(name, RankedTensorType::get(shape, precision),
+  return addVariable(name, RankedTensorType::get(shape, builder.getF32Type()),
                      Role::parameter, start, kVariableAttribute, split);
 }
 
@@ -153,7 +153,8 @@ Value ModelBuilder::layerNorm(StringRef name, Value x, bool hasShift,
   Value scale = parameter((name + ".weight").str(), {width}, {InitKind::ones});
   Value shift =
       hasShift ? parameter((name + ".bias").str(), {width}, {}) : Value();
-  auto rows = RankedTensorType::get(type.getShape().drop_back(), precision);
+  auto rows =
+      RankedTensorType::get(type.getShape().drop_back(), builder.getF32Type());
   return LayerNormOp::create(builder, c.loc, type, rows, rows, x, scale, shift,
                              llvm::APFloat(epsilon))
       .getResult();
@@ -173,7 +174,7 @@ Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
   constexpr double kEpsilon = 1e-5;
   RankedTensorType type = tensorType(x);
   int64_t channels = type.getShape().back();
-  auto vector = RankedTensorType::get(channels, precision);
+  auto vector = RankedTensorType::get(channels, builder.getF32Type());
   Value scale =
       parameter((name + ".weight").str(), {channels}, {InitKind::ones}, split);
   Value shift = parameter((name + ".bias").str(), {channels}, {}, split);
@@ -189,8 +190,8 @@ Value ModelBuilder::batchNorm(StringRef name, Value x, int64_t group,
     return c.add(c.mul(centred, c.spreadColumns(slope, x)),
                  c.spreadColumns(shift, x));
   }
-  auto perSample =
-      RankedTensorType::get({ShapedType::kDynamic, channels}, precision);
+  auto perSample = RankedTensorType::get({ShapedType::kDynamic, channels},
+                                         builder.getF32Type());
   auto norm = BatchNormOp::create(
       builder, c.loc, type, perSample, perSample, x, scale, shift,
       builder.getI64IntegerAttr(group), builder.getF64FloatAttr(kEpsilon));
@@ -213,9 +214,10 @@ Value ModelBuilder::embedding(StringRef name, Value ids, int64_t rows,
   Value table = parameter(name, {rows, width}, start, split);
   SmallVector<int64_t> shape(tensorType(ids).getShape());
   shape.push_back(width);
-  return EmbeddingOp::create(
-      builder, c.loc, RankedTensorType::get(shape, precision), table, ids,
-      /*first=*/Value());
+  return EmbeddingOp::create(builder, c.loc,
+                             RankedTensorType::get(shape, builder.getF32Type()),
+                             table, ids,
+                             /*first=*/Value());
 }
 
 Value ModelBuilder::addPositions(StringRef name, Value x, int64_t rows,
@@ -263,9 +265,10 @@ Value ModelBuilder::attention(StringRef name, Value packed, int64_t heads,
   if (isTraining() && dropoutRate > 0) {
     result = attendInParts(name, split, isCausal, lengths, scale, dropoutRate);
   } else {
-    auto type =
-        RankedTensorType::get({batch, sequence, heads, width}, precision);
-    auto lse = RankedTensorType::get({batch, heads, sequence}, precision);
+    auto type = RankedTensorType::get({batch, sequence, heads, width},
+                                      builder.getF32Type());
+    auto lse =
+        RankedTensorType::get({batch, heads, sequence}, builder.getF32Type());
     result = AttentionOp::create(builder, c.loc, type, lse, split, lengths,
                                  builder.getF64FloatAttr(scale),
                                  isCausal ? builder.getUnitAttr() : UnitAttr())
@@ -319,14 +322,16 @@ Value ModelBuilder::takeRows(Value x, Value positions) {
   Value isTaken =
       c.compare(Predicate::eq, c.broadcast("bp->bps", positions, indices),
                 c.broadcast("s->bps", c.iota(sequence), indices));
-  return c.contract("bps,bsd->bpd", c.convert(isTaken, precision), x);
+  return c.contract("bps,bsd->bpd", c.convert(isTaken, builder.getF32Type()),
+                    x);
 }
 
 Value ModelBuilder::countLabels(Value labels) {
   Value zero =
       c.broadcast("->" + indexLetters(tensorType(labels).getRank()),
                   c.constant(0, builder.getI32Type()), tensorType(labels));
-  return c.sumAll(c.convert(c.compare(Predicate::ge, labels, zero), precision));
+  return c.sumAll(
+      c.convert(c.compare(Predicate::ge, labels, zero), builder.getF32Type()));
 }
 
 void ModelBuilder::addResult(Value value, const std::string &name,
@@ -344,13 +349,13 @@ void ModelBuilder::addLoss(Value total, Value count) {
 }
 
 void ModelBuilder::addCrossEntropy(Value logits, Value labels) {
-  auto scalar = RankedTensorType::get({}, precision);
+  auto scalar = RankedTensorType::get({}, builder.getF32Type());
   addLoss(SoftmaxCrossEntropyOp::create(builder, c.loc, scalar, logits, labels),
           countLabels(labels));
 }
 
 void ModelBuilder::addHeadCrossEntropy(Value x, Value weight, Value labels) {
-  auto scalar = RankedTensorType::get({}, precision);
+  auto scalar = RankedTensorType::get({}, builder.getF32Type());
   auto head = HeadLossOp::create(builder, c.loc, scalar, scalar,
                                  TypeRange{x.getType(), weight.getType()}, x,
                                  weight, labels);

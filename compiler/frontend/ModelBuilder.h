@@ -54,12 +54,13 @@ enum class LinearLayout { InOut, OutIn };
 /// without dropout and with running statistics in norms.
 enum class Purpose { Training, Evaluation };
 
-/// Writes a model as a function on a symbolic batch, `model` for training or
-/// `evaluate`. The files in models/ use it. Parameters become variables when
-/// first named; naming one again gives the same value, which ties weights.
+/// Writes a model in f32 as a function on a symbolic batch, `model` for
+/// training or `evaluate`. The files in models/ use it. Parameters become
+/// variables when first named; naming one again gives the same value, which
+/// ties weights.
 class ModelBuilder {
 public:
-  ModelBuilder(mlir::ModuleOp module, mlir::Type precision, Purpose purpose);
+  ModelBuilder(mlir::ModuleOp module, Purpose purpose);
 
   bool isTraining() const { return purpose == Purpose::Training; }
 
@@ -179,7 +180,6 @@ private:
   void follow(llvm::StringRef variable, mlir::Value total, double momentum);
 
   mlir::ModuleOp module;
-  mlir::Type precision;
   Purpose purpose;
   Marks marks;
   mlir::OpBuilder builder;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Moves the optimizer state to the host, and the update with it. Moments are in
-// host memory. Ops that lead from a moment to its new value run there, and so
-// do ops without other large operands. Little is then transferred: gradients to
-// the host, and the change of each parameter back.
+// Moves the optimizer state to the host, and the update with it. Moments, and
+// masters of parameters, are in host memory. Ops that lead from a moment to its
+// new value run there, and so do ops without other large operands. Little is
+// then transferred: gradients to the host, and the change of each parameter
+// back.
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
 
@@ -46,9 +47,13 @@ private:
 
 struct OffloadOptimizerPass : impl::OffloadOptimizerBase<OffloadOptimizerPass> {
   void runOnOperation() override {
-    for (auto variable : getOperation().getOps<VariableOp>())
+    SymbolTable symbols(getOperation());
+    for (auto variable : getOperation().getOps<VariableOp>()) {
       if (variable.getRole() == Role::moment)
         variable.setHost(true);
+      if (variable.getCopyOf())
+        symbols.lookup<VariableOp>(*variable.getCopyOf()).setHost(true);
+    }
     for (auto step : getOperation().getOps<StepOp>())
       Offloader(step.getUpdate().front()).run();
   }

@@ -15,13 +15,31 @@ def VerifyContract : Pass<"kiln-verify-contract", "mlir::ModuleOp"> {
   let options = [Option<"after", "after", "std::string", "\"step\"", "step, shard, fuse, lower or plan">];
 }
 
-def RoundActivations : Pass<"kiln-round-activations", "mlir::ModuleOp"> {
-  let summary = "Round activations and the matrices they meet to bf16";
+def ApplyPrecision : Pass<"kiln-apply-precision", "mlir::ModuleOp"> {
+  let summary = "Give parameters, operands, activations and gradients the element types of a precision policy";
   let description = [{
-    In functions marked `kiln.loss` or `kiln.evaluation` every f32 value that an op makes per sample is
-    converted to bf16 and back, so that bf16 is what is kept. Parameters stay f32: their uses as matrices are rounded.
+    In functions marked `kiln.loss` or `kiln.evaluation`, which are written in f32, each value that an op makes per sample is rounded
+    to the type `activations` where it is made, and that is what its readers and the backward pass see. Ops that multiply
+    (Accumulating) take operands of the type `compute`. All other ops still compute in f32; conversions stand where
+    types meet.
+
+    Arguments that are parameters get the type `parameters`. If that is not the type `master`, each parameter has a variable of role
+    `working` beside it, which the argument reads. Their gradients have the type `gradients`. The types of messages
+    and moments are left to later passes, in the module's `kiln.precision`.
+
+    With `all` every f32 becomes that type: f64, for tests.
   }];
   let dependentDialects = ["::kiln::KilnDialect"];
+  let options = [
+    Option<"parameters", "parameters", "std::string", "\"f32\"", "f32, bf16 or f16, as all types are">,
+    Option<"compute", "compute", "std::string", "\"f32\"", "of operands that are multiplied">,
+    Option<"activations", "activations", "std::string", "\"f32\"", "of values made per sample">,
+    Option<"gradients", "gradients", "std::string", "\"f32\"", "of gradients of parameters">,
+    Option<"messages", "messages", "std::string", "\"f32\"", "of terms of sums over devices">,
+    Option<"master", "master", "std::string", "\"f32\"", "of parameters as they are updated; none: as they are read">,
+    Option<"moments", "moments", "std::string", "\"f32\"", "of the optimizer">,
+    Option<"all", "all", "std::string", "\"\"", "f64: every f32 becomes it">,
+  ];
 }
 
 def Differentiate : Pass<"kiln-differentiate", "mlir::ModuleOp"> {

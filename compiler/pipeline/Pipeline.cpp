@@ -32,14 +32,20 @@ static BuildStepOptions getStepOptions(const TrainingConfig &training) {
   return options;
 }
 
+// Of the replica that has most.
+static int64_t countMicroBatches(const Config &config, const Plan &plan) {
+  int64_t most = 1;
+  for (int64_t share : plan.shares(config))
+    most = std::max(most, plan.accumulation(share));
+  return most;
+}
+
 // The option of the micro-batch: 0 is the replica's whole share.
 static ScheduleStepOptions getScheduleOptions(const Config &config,
                                               const Plan &plan) {
   ScheduleStepOptions schedule;
   schedule.microBatch = plan.microBatch;
-  for (int64_t share : plan.shares(config))
-    schedule.microBatches =
-        std::max(schedule.microBatches, plan.accumulation(share));
+  schedule.microBatches = countMicroBatches(config, plan);
   return schedule;
 }
 
@@ -50,6 +56,25 @@ static std::unique_ptr<Pass> createCanonicalizer() {
   config.setRegionSimplificationLevel(GreedySimplifyRegionLevel::Disabled);
   config.setMaxIterations(1);
   return createCanonicalizerPass(config);
+}
+
+static ApplyPrecisionOptions getPrecisionOptions(const Config &config,
+                                                 const Plan &plan) {
+  const PrecisionPolicy &policy = config.training.precision;
+  ApplyPrecisionOptions options;
+  if (policy.isAll(FloatFormat::F64)) {
+    options.all = wordOf(FloatFormat::F64);
+    return options;
+  }
+  options.parameters = wordOf(policy.parameters);
+  options.compute = wordOf(policy.compute);
+  options.activations = wordOf(policy.activations);
+  options.gradients =
+      wordOf(policy.gradientsOf(countMicroBatches(config, plan)));
+  options.messages = wordOf(policy.messages);
+  options.master = policy.roundsStochastically ? "none" : wordOf(policy.master);
+  options.moments = wordOf(policy.moments);
+  return options;
 }
 
 namespace {
@@ -66,8 +91,9 @@ struct ChangeStepPass : PassWrapper<ChangeStepPass, OperationPass<ModuleOp>> {
 void buildStepPipeline(OpPassManager &manager, const Config &config,
                        const Plan &plan, const PipelineTests &tests) {
   // kiln on a symbolic batch: the loss, its gradients, the step.
-  if (config.training.precision == Precision::BF16)
-    manager.addPass(createRoundActivations());
+  const PrecisionPolicy &precision = config.training.precision;
+  if (!precision.isAll(FloatFormat::F32))
+    manager.addPass(createApplyPrecision(getPrecisionOptions(config, plan)));
   DifferentiateOptions differentiate;
   differentiate.recompute = wordOf(plan.recompute);
   manager.addPass(createDifferentiate(differentiate));

@@ -324,7 +324,7 @@ void ScheduleStepPass::schedule(StepOp step) {
       ProgramOp::create(builder, step.getLoc(), step.getSymName(), batch);
   program.getBody().emplaceBlock();
   int64_t micro = getMicroBatch();
-  if (countMicroBatches() == 1)
+  if (countMicroBatches() == 1 || step.getInputs().empty())
     scheduleWhole(step, program);
   else
     scheduleAccumulation(step, program, micro);

@@ -43,6 +43,9 @@ void Partitioner::addMovedBytes(Value full, const Sharding &wanted,
     return; // The op reads it twice.
   if (findVersion(entry, wanted) || (entry.local && entry.sharding == wanted))
     return;
+  if (entry.local && isWidened(full) && entry.sharding.partial.empty())
+    return addMovedBytes(full.getDefiningOp()->getOperand(0), wanted, priced,
+                         cost);
   RankedTensorType type = tensorType(full);
   if (entry.local) {
     (type.hasStaticShape() ? cost.weightBytes : cost.sampleBytes) +=

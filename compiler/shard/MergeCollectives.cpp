@@ -47,7 +47,9 @@ static bool isReduction(Operation *op) {
   return collective && collective.reduces();
 }
 
-static bool isGather(Operation *op) { return isExchange(op) && !isReduction(op); }
+static bool isGather(Operation *op) {
+  return isExchange(op) && !isReduction(op);
+}
 
 // Whether a value is read from a variable, so that it can be gathered at any
 // time.
@@ -60,7 +62,7 @@ static bool isRead(Value value) {
 // Sums and gathers of new parameters run when their last operand is known.
 static bool isLate(Operation *op) {
   return isReduction(op) || (isGather(op) && !isRead(op->getOperand(0)) &&
-                       tensorType(op->getOperand(0)).hasStaticShape());
+                             tensorType(op->getOperand(0)).hasStaticShape());
 }
 
 // Moves arithmetic on scalars to its first use, so that sums of scalars before
@@ -103,7 +105,8 @@ void startSums(Block &block) {
           maker && (!last || last->isBeforeInBlock(maker)))
         last = maker;
     // Sums that start together keep their order.
-    while (last && isReduction(last->getNextNode()) && last->getNextNode() != &op)
+    while (last && isReduction(last->getNextNode()) &&
+           last->getNextNode() != &op)
       last = last->getNextNode();
     if (last)
       op.moveAfter(last);

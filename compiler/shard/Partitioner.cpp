@@ -12,7 +12,8 @@ using namespace mlir;
 namespace kiln::shard {
 
 Partitioner::Partitioner(OpBuilder given, const Mesh &mesh, Options options)
-    : builder(given), mesh(mesh), options(options), resharder(builder, mesh) {}
+    : builder(given), mesh(mesh), options(options),
+      resharder(builder, mesh, options.messages) {}
 
 void Partitioner::define(Value full, Value local, const Sharding &sharding) {
   known[full] = {
@@ -105,15 +106,27 @@ Value Partitioner::get(Value full, const Sharding &wanted) {
   if (const Version *version = findVersion(entry, wanted))
     return version->local;
   // Materialising adds values, which may move the entry.
-  Value local = entry.local ? resharder.reshard(entry.local, tensorType(full),
-                                                entry.sharding, wanted)
-                            : materialise(full.getDefiningOp(), wanted);
+  Value local;
+  if (!entry.local)
+    local = materialise(full.getDefiningOp(), wanted);
+  else if (isWidened(full) && entry.sharding.partial.empty())
+    local = moveWidened(full, wanted);
+  else
+    local = resharder.reshard(entry.local, tensorType(full), entry.sharding,
+                              wanted);
   auto &versions = known.find(full)->second.versions;
   llvm::erase_if(versions, [&](const Version &version) {
     return version.sharding == wanted;
   });
   versions.push_back({wanted, local, now});
   return local;
+}
+
+// Half as many bytes are moved before the conversion.
+Value Partitioner::moveWidened(Value full, const Sharding &wanted) {
+  Value narrow = get(full.getDefiningOp()->getOperand(0), wanted);
+  return Composer(builder, full.getLoc())
+      .convert(narrow, tensorType(full).getElementType());
 }
 
 //===----------------------------------------------------------------------===//
@@ -180,9 +193,22 @@ Sharding Partitioner::settled(RankedTensorType type, const Sharding &sharding) {
 void Partitioner::settle(Value full, Value local, Sharding sharding) {
   RankedTensorType type = tensorType(full);
   Sharding to = settled(type, sharding);
-  if (to != sharding)
-    local = resharder.reshard(local, type, sharding, to);
+  if (to != sharding) {
+    RankedTensorType given = type.clone(tensorType(local).getElementType());
+    local = resharder.reshard(local, given, sharding, to);
+    local =
+        Composer(builder, full.getLoc()).convert(local, type.getElementType());
+  }
   define(full, local, to);
+}
+
+// The sum over devices is rounded, and not its terms, where messages are wide.
+void Partitioner::keepUnrounded(Value local, const Sharding &sharding) {
+  RankedTensorType type = tensorType(local);
+  Type summed = resharder.getSummedType(type.getElementType());
+  if (isa<Accumulating>(local.getDefiningOp()) &&
+      settled(type, sharding) != sharding)
+    local.setType(type.clone(summed));
 }
 
 //===----------------------------------------------------------------------===//
@@ -505,6 +531,7 @@ LogicalResult Partitioner::visitFactored(Operation *op,
        llvm::zip_equal(op->getResults(), copy->getResults(), shardings)) {
     local.setType(sharding.localBox(tensorType(full), mesh));
     Value value = local;
+    keepUnrounded(local, sharding);
     if (rule.reduction == Reduction::max && !sharding.partial.empty()) {
       value = resharder.allReduce(local, sharding.partial, Combine::max);
       sharding.partial.clear();

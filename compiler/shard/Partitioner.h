@@ -29,6 +29,8 @@ public:
     bool isSequenceParallel = true;
     /// Remarks on each op say which cuts there were and what each costs.
     bool isExplained = false;
+    /// See Resharder.
+    mlir::Type messages = nullptr;
   };
 
   Partitioner(mlir::OpBuilder builder, const Mesh &mesh, Options options);
@@ -139,6 +141,8 @@ private:
                                       const std::optional<Choice> &choice);
   Sharding settled(mlir::RankedTensorType type, const Sharding &sharding);
   void settle(mlir::Value full, mlir::Value local, Sharding sharding);
+  mlir::Value moveWidened(mlir::Value full, const Sharding &wanted);
+  void keepUnrounded(mlir::Value local, const Sharding &sharding);
 
   mlir::OpBuilder builder;
   const Mesh &mesh;

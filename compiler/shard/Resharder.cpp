@@ -8,11 +8,14 @@ using namespace mlir;
 namespace kiln::shard {
 
 Type getMovedType(Type element) {
-  if (element.isInteger(1))
-    return IntegerType::get(element.getContext(), 32);
-  if (element.isBF16())
-    return Float32Type::get(element.getContext());
-  return element;
+  return element.isInteger(1) ? IntegerType::get(element.getContext(), 32)
+                              : element;
+}
+
+bool isWidened(Value full) {
+  auto convert = full.getDefiningOp<ConvertOp>();
+  return convert && !isNarrow(tensorType(full).getElementType()) &&
+         isNarrow(tensorType(convert.getOperand()).getElementType());
 }
 
 static bool containsAll(ArrayRef<unsigned> axes, ArrayRef<unsigned> wanted) {
@@ -117,7 +120,7 @@ int64_t Resharder::countMovedBytes(RankedTensorType full, const Sharding &from,
 Value Resharder::allReduce(Value local, ArrayRef<unsigned> axes,
                            Combine combine) {
   Type element = tensorType(local).getElementType();
-  if (Type moved = getMovedType(element); moved != element) {
+  if (Type moved = getSummedType(getMovedType(element)); moved != element) {
     Composer c(builder, local.getLoc());
     return c.convert(allReduce(c.convert(local, moved), axes, combine),
                      element);
@@ -170,6 +173,8 @@ Value Resharder::emit(const Step &step, Value local, RankedTensorType full) {
 Value Resharder::reshard(Value local, RankedTensorType full, Sharding from,
                          const Sharding &to) {
   Type element = full.getElementType(), moved = getMovedType(element);
+  if (from.partial != to.partial)
+    moved = getSummedType(moved);
   if (moved != element && from != to) {
     Composer c(builder, local.getLoc());
     Value result =

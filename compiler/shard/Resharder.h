@@ -8,15 +8,29 @@
 namespace kiln::shard {
 
 /// The element type with which collectives move these elements: truth values
-/// are moved as i32; bf16 as f32, so that sums over devices are rounded once.
+/// are moved as i32.
 mlir::Type getMovedType(mlir::Type element);
+
+/// Whether a value is one of 16 bits, converted to a wider type: the operand of
+/// the conversion is moved instead.
+bool isWidened(mlir::Value full);
 
 /// Writes the collectives that take a tensor from one sharding to another, at
 /// the builder's insertion point.
 class Resharder {
 public:
-  Resharder(mlir::OpBuilder &builder, const Mesh &mesh)
-      : builder(builder), mesh(mesh) {}
+  /// Sums of elements of 16 bits are taken in the type `messages`, unless it is
+  /// null or narrow itself.
+  Resharder(mlir::OpBuilder &builder, const Mesh &mesh, mlir::Type messages)
+      : builder(builder), mesh(mesh), messages(messages) {}
+
+  /// The type in which elements of this type are summed over devices.
+  mlir::Type getSummedType(mlir::Type element) const {
+    return isNarrow(element) && messages && !isNarrow(messages) ? messages
+                                                                : element;
+  }
+
+  mlir::OpBuilder &getBuilder() { return builder; }
 
   /// `local` is the device's shard of a tensor of type `full` under `from`.
   /// Axes that stay partial are partial in both.
@@ -64,6 +78,7 @@ private:
 
   mlir::OpBuilder &builder;
   const Mesh &mesh;
+  mlir::Type messages;
 };
 
 } // namespace kiln::shard

@@ -28,9 +28,14 @@ private:
   LogicalResult shardStep(StepOp step);
   LogicalResult shardEvaluation(func::FuncOp function);
   VariableOp getVariable(Attribute name);
-  Partitioner::Options getOptions() { return {sequenceParallel, explain}; }
+  int64_t getFlatStage(VariableOp variable);
+  Partitioner::Options getOptions() {
+    return {sequenceParallel, explain,
+            getPolicyType(getOperation(), "messages")};
+  }
 
   Mesh mesh;
+  DenseSet<StringAttr> masters; // Names of parameters with working copies.
 };
 
 /// Writes the regions of a step for one device, one after the other: the
@@ -51,6 +56,8 @@ private:
   void finish(Region &region, ValueRange yielded);
   Value finishGradient(Partitioner &partitioner, Value grad,
                        VariableOp variable, Sharding &yielded);
+  Value sumGradient(Resharder &resharder, Value local, RankedTensorType full,
+                    const Sharding &from, const Sharding &to);
   /// Whether the stage cuts a flattened gradient over the replicas, by the end
   /// of a step.
   bool isFlat(RankedTensorType grad) const {
@@ -111,9 +118,27 @@ void ShardPass::runOnOperation() {
       return signalPassFailure();
 }
 
+// The ZeRO stage from which on a variable is cut over the replicas.
+int64_t ShardPass::getFlatStage(VariableOp variable) {
+  constexpr int64_t kNever = 4;
+  switch (variable.getRole()) {
+  case Role::moment:
+    return 1;
+  case Role::parameter: // Only the update reads one that has a copy.
+    return masters.contains(variable.getSymNameAttr()) ? 1 : 3;
+  case Role::working:
+    return 3;
+  default:
+    return kNever;
+  }
+}
+
 // Cuts variables over `tensor` as they declare; over `data`, the flattened
 // shards of those that the ZeRO stage cuts.
 LogicalResult ShardPass::cutVariables() {
+  for (auto variable : getOperation().getOps<VariableOp>())
+    if (variable.getCopyOf())
+      masters.insert(variable.getCopyOfAttr().getAttr());
   for (auto variable : getOperation().getOps<VariableOp>()) {
     RankedTensorType full = variable.getTensorType();
     Sharding sharding = Sharding::whole(full.getRank());
@@ -130,8 +155,7 @@ LogicalResult ShardPass::cutVariables() {
         if (mesh.countParts(given.axes) > 1)
           cut = given;
     }
-    bool isFlat = (variable.getRole() == Role::moment && zero >= 1) ||
-                  (variable.getRole() == Role::parameter && zero >= 3);
+    bool isFlat = zero >= getFlatStage(variable);
     if (isFlat && data > 1 && full.getRank() > 0)
       sharding.flat = {kData};
     if (sharding.isWhole()) {
@@ -250,9 +274,23 @@ Value StepSharder::finishGradient(Partitioner &partitioner, Value grad,
       local = resharder.maskPadding(local, dimension, size, cut, 0);
   if (zero < 2 || !isFlat(full))
     return local;
-  local = resharder.reshard(local, full, yielded, flat);
+  local = sumGradient(resharder, local, full, yielded, flat);
   yielded = flat;
   return local;
+}
+
+// Gradients of a wider type are moved as messages are.
+Value StepSharder::sumGradient(Resharder &resharder, Value local,
+                               RankedTensorType full, const Sharding &from,
+                               const Sharding &to) {
+  Type element = full.getElementType();
+  if (from.partial == to.partial || !options.messages ||
+      !isNarrow(options.messages) || isNarrow(element))
+    return resharder.reshard(local, full, from, to);
+  Composer c(resharder.getBuilder(), local.getLoc());
+  Value sum = resharder.reshard(c.convert(local, options.messages),
+                                full.clone(options.messages), from, to);
+  return c.convert(sum, element);
 }
 
 LogicalResult StepSharder::shardAccumulate() {
@@ -299,7 +337,11 @@ LogicalResult StepSharder::shardUpdate() {
     bool isGradient = argument.getArgNumber() >= firstGradient;
     if (isGradient && isFlat(tensorType(argument)))
       summed.flat = {kData};
-    Value local = partitioner.get(argument, summed);
+    Sharding given = partitioner.getSharding(argument);
+    Value local = partitioner.get(argument, given);
+    local = isGradient ? sumGradient(partitioner.getResharder(), local,
+                                     tensorType(argument), given, summed)
+                       : partitioner.get(argument, summed);
     partitioner.define(argument, local, summed);
     if (isGradient) // See finishGradient.
       partitioner.markZeroPadding(argument);

@@ -79,6 +79,58 @@ LogicalResult verifyStructured(Operation *op) {
   return success();
 }
 
+bool isNarrow(Type element) { return element.isBF16() || element.isF16(); }
+
+Type getAccumulatorType(Type element) {
+  return isNarrow(element) ? Float32Type::get(element.getContext()) : element;
+}
+
+static bool hasFloats(Value value) {
+  return isa<FloatType>(getElementTypeOrSelf(value.getType()));
+}
+
+Type getOperandType(Accumulating op) {
+  for (Value operand : op->getOperands())
+    if (hasFloats(operand) && !op.isStatistic(operand))
+      return getElementTypeOrSelf(operand.getType());
+  llvm_unreachable("an op that accumulates nothing");
+}
+
+LogicalResult verifyAccumulating(Operation *op) {
+  auto accumulating = cast<Accumulating>(op);
+  Type element = getOperandType(accumulating);
+  for (Value operand : op->getOperands())
+    if (hasFloats(operand) && !accumulating.isStatistic(operand) &&
+        getElementTypeOrSelf(operand.getType()) != element)
+      return op->emitOpError("has operands with elements of type ")
+             << element << " and " << getElementTypeOrSelf(operand.getType())
+             << "; wanted one type";
+  Type accumulator = getAccumulatorType(element);
+  auto verify = [&](Value value, StringRef what) -> LogicalResult {
+    bool isStatistic = accumulating.isStatistic(value);
+    Type found = getElementTypeOrSelf(value.getType());
+    if (!hasFloats(value) || found == accumulator ||
+        (found == element && !isStatistic))
+      return success();
+    InFlightDiagnostic error = op->emitOpError("has ")
+                               << what << " with elements of type " << found
+                               << "; from " << element << " wanted "
+                               << accumulator;
+    if (accumulator != element && !isStatistic)
+      error << " or " << element;
+    return error;
+  };
+  for (Value operand : op->getOperands())
+    if (accumulating.isStatistic(operand) &&
+        failed(verify(operand, "a statistic")))
+      return failure();
+  for (Value result : op->getResults())
+    if (failed(verify(result, accumulating.isStatistic(result) ? "a statistic"
+                                                               : "a result")))
+      return failure();
+  return success();
+}
+
 SmallVector<int64_t> getLoopSizes(Structured op) {
   SmallVector<int64_t> sizes(op.getLoopMaps().front().getNumDims());
   (void)visitLoopSizes(op, [&](unsigned dimension, int64_t size, StringRef) {

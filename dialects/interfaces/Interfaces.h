@@ -73,6 +73,7 @@ int64_t getStreamedBytes(mlir::Operation *op);
 // Derived from an op's loop maps by the interfaces.
 llvm::SmallVector<mlir::AffineMap> getIdentityLoopMaps(mlir::Operation *op);
 mlir::LogicalResult verifyStructured(mlir::Operation *op);
+mlir::LogicalResult verifyAccumulating(mlir::Operation *op);
 /// From its loop maps if the op is Structured, from its definition if it is
 /// Composite; any other op only moves bytes.
 Work getDerivedWork(mlir::Operation *op);
@@ -82,6 +83,15 @@ Work getDerivedWork(mlir::Operation *op);
 #include "dialects/interfaces/Interfaces.h.inc"
 
 namespace kiln {
+
+/// Whether arithmetic on elements of this type is done in f32: bf16 and f16.
+bool isNarrow(mlir::Type element);
+
+/// The type in which elements of this type are added: see Accumulating.
+mlir::Type getAccumulatorType(mlir::Type element);
+
+/// The element type of the operands of an Accumulating op, statistics apart.
+mlir::Type getOperandType(Accumulating op);
 
 /// Bytes of a tensor with static shape; an i1 takes one.
 int64_t getByteSize(mlir::Type type);

@@ -109,6 +109,24 @@ def Placed : OpInterface<"Placed"> {
   ];
 }
 
+def Accumulating : OpInterface<"Accumulating"> {
+  let cppNamespace = "::kiln";
+  let description = [{
+    An op that adds products or elements in its accumulator's type, f32 for
+    operands of 16 bits, else that of the operands, and rounds each element of
+    a result once. All float operands have one type; a result has that type or the
+    accumulator's, whichever it is asked for. Statistics, which are
+    sums over rows or the like, have the accumulator's type.
+  }];
+  let methods = [
+    InterfaceMethod<"Whether an operand or a result is a statistic.", "bool", "isStatistic",
+      (ins "mlir::Value":$value), "", [{ return false; }]>,
+    InterfaceMethod<"Whether it multiplies its operands: their type is a choice of speed.", "bool", "multiplies",
+      (ins), "", [{ return true; }]>,
+  ];
+  let verify = [{ return ::kiln::verifyAccumulating($_op); }];
+}
+
 def Linear : OpInterface<"Linear"> {
   let cppNamespace = "::kiln";
   let description = [{

@@ -45,29 +45,23 @@ inline mlir::Value buildInteger(mlir::OpBuilder &builder, mlir::Location loc,
   return mlir::arith::ConstantOp::create(builder, loc, number);
 }
 
+/// A scalar or vector of 16 bits in f32, any other as it is.
+inline mlir::Value widen(mlir::OpBuilder &builder, mlir::Location loc,
+                         mlir::Value x) {
+  mlir::Type element = mlir::getElementTypeOrSelf(x.getType());
+  if (!isNarrow(element))
+    return x;
+  return mlir::arith::ExtFOp::create(
+      builder, loc, typeLike(x, getAccumulatorType(element)), x);
+}
+
 //===----------------------------------------------------------------------===//
 // Verifiers
 //===----------------------------------------------------------------------===//
 
-/// Sums are taken in the type of the elements; for bf16 they are not defined.
-inline mlir::LogicalResult verifySummable(mlir::Operation *op) {
-  llvm::SmallVector<mlir::Type> types(op->getOperandTypes());
-  llvm::append_range(types, op->getResultTypes());
-  for (mlir::Type type : types)
-    if (mlir::getElementTypeOrSelf(type).isBF16())
-      return op->emitOpError("sums elements of type ")
-             << mlir::getElementTypeOrSelf(type)
-             << "; wanted f32 or f64, as kiln.convert makes them";
-  return mlir::success();
-}
-
-inline mlir::LogicalResult
-verifySameElements(mlir::Operation *op, mlir::Type first, mlir::Type second) {
-  if (mlir::getElementTypeOrSelf(first) != mlir::getElementTypeOrSelf(second))
-    return op->emitOpError("has elements of type ")
-           << mlir::getElementTypeOrSelf(first) << " and "
-           << mlir::getElementTypeOrSelf(second) << "; wanted one type";
-  return mlir::success();
+/// Whether two tensors have one shape, whatever their elements.
+inline bool haveSameShape(mlir::Value first, mlir::Value second) {
+  return tensorType(first).getShape() == tensorType(second).getShape();
 }
 
 } // namespace kiln

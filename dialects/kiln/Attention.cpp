@@ -14,9 +14,9 @@ static LogicalResult verifyAttention(Operation *op, RankedTensorType packed,
            << packed;
   ArrayRef<int64_t> shape = packed.getShape();
   auto wanted = RankedTensorType::get({shape[0], shape[1], shape[3], shape[4]},
-                                      packed.getElementType());
+                                      getElementTypeOrSelf(result));
   auto wantedLse = RankedTensorType::get({shape[0], shape[3], shape[1]},
-                                         packed.getElementType());
+                                         getElementTypeOrSelf(lse));
   if (result != wanted || lse != wantedLse)
     return op->emitOpError("must have results ")
            << wanted << " and " << wantedLse << ", found " << result << " and "
@@ -29,9 +29,9 @@ static LogicalResult verifyAttention(Operation *op, RankedTensorType packed,
   return success();
 }
 
+bool AttentionOp::isStatistic(Value value) { return value == getLse(); }
+
 LogicalResult AttentionOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
                          getResult().getType(), getLse().getType(),
                          getLengths());
@@ -67,9 +67,9 @@ Values AttentionOp::decompose(OpBuilder &builder) {
   Value greatest = c.maxRows(scores);
   Value e = c.exp(c.sub(scores, c.spreadRows(greatest, scores)));
   Value sum = c.sumRows(e);
-  Value weights = c.div(e, c.spreadRows(sum, e));
-  return {c.contract("bhst,bthd->bshd", weights, heads.values),
-          c.add(greatest, c.log(sum))};
+  Value weights = c.convertLike(c.div(e, c.spreadRows(sum, e)), heads.values);
+  Value result = c.contract("bhst,bthd->bshd", weights, heads.values);
+  return {c.convertLike(result, getResult()), c.add(greatest, c.log(sum))};
 }
 
 // `count` products per head, each over all unmasked pairs of a query and a key:
@@ -98,9 +98,12 @@ Work AttentionOp::getWork() {
 Values AttentionOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   if (!grads[0] || grads[1])
     return {}; // The log-sum-exp is kept for the gradient only.
+  Composer c(builder, getLoc());
   Values result = {AttentionGradOp::create(
-      builder, getLoc(), getPacked().getType(), getPacked(), getResult(),
-      getLse(), grads[0], getLengths(), getScaleAttr(), getCausalAttr())};
+      builder, getLoc(), accumulatorType(getPacked()), getPacked(),
+      c.convertLike(getResult(), getPacked()), getLse(),
+      c.convertLike(grads[0], getPacked()), getLengths(), getScaleAttr(),
+      getCausalAttr())};
   if (getLengths())
     result.push_back(Value());
   return result;
@@ -110,13 +113,13 @@ std::string AttentionOp::getFactors() {
   return getLengths() ? "bSPhD,b->bShD,bhS" : "bSPhD->bShD,bhS";
 }
 
+bool AttentionGradOp::isStatistic(Value value) { return value == getLse(); }
+
 LogicalResult AttentionGradOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
-  if (getDpacked().getType() != getPacked().getType() ||
-      getGrad().getType() != getResult().getType())
+  if (!haveSameShape(getDpacked(), getPacked()) ||
+      !haveSameShape(getGrad(), getResult()))
     return emitOpError(
-               "must have gradients of the types of packed and result, found ")
+               "must have gradients of the shapes of packed and result, found ")
            << getDpacked().getType() << " and " << getGrad().getType();
   return verifyAttention(*this, cast<RankedTensorType>(getPacked().getType()),
                          getResult().getType(), getLse().getType(),
@@ -131,18 +134,21 @@ Values AttentionGradOp::decompose(OpBuilder &builder) {
   double scale = getScale().convertToDouble();
   Value scores = buildScores(c, heads, scale, getCausal(), getLengths());
   Value weights = c.exp(c.sub(scores, c.spreadRows(getLse(), scores)));
-  Value dValues = c.contract("bhst,bshd->bthd", weights, getGrad());
+  Value dValues = c.contract("bhst,bshd->bthd",
+                             c.convertLike(weights, heads.values), getGrad());
   Value dWeights = c.contract("bshd,bthd->bhst", getGrad(), heads.values);
   Value delta = c.contract("bshd,bshd->bhs", getGrad(), getResult());
-  Value dScores = c.mul(
-      c.mul(weights, c.sub(dWeights, c.spreadRows(delta, dWeights))), scale);
+  Value dScores = c.convertLike(
+      c.mul(c.mul(weights, c.sub(dWeights, c.spreadRows(delta, dWeights))),
+            scale),
+      heads.values);
   Value dQueries = c.contract("bhst,bthd->bshd", dScores, heads.keys);
   Value dKeys = c.contract("bhst,bshd->bthd", dScores, heads.queries);
   SmallVector<Value> parts;
   ArrayRef<int64_t> shape = tensorType(getPacked()).getShape();
   for (Value part : {dQueries, dKeys, dValues})
-    parts.push_back(
-        c.reshape(part, {shape[0], shape[1], 1, shape[3], shape[4]}));
+    parts.push_back(c.reshape(c.convertLike(part, getDpacked()),
+                              {shape[0], shape[1], 1, shape[3], shape[4]}));
   return {c.concatenate(parts, 2)};
 }
 

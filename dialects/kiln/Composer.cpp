@@ -76,9 +76,16 @@ Value Composer::select(Value condition, Value x, Value y) {
 }
 
 Value Composer::convert(Value x, Type elementType) {
-  if (tensorType(x).getElementType() == elementType)
-    return x;
-  return ConvertOp::create(builder, loc, tensorType(x).clone(elementType), x);
+  return builder.createOrFold<ConvertOp>(loc, tensorType(x).clone(elementType),
+                                         x);
+}
+
+Value Composer::widen(Value x) {
+  return convert(x, accumulatorType(x).getElementType());
+}
+
+Value Composer::convertLike(Value x, Value like) {
+  return convert(x, cast<RankedTensorType>(like.getType()).getElementType());
 }
 
 RankedTensorType Composer::inferType(StringRef equation, ValueRange operands) {
@@ -103,6 +110,7 @@ Value Composer::broadcast(StringRef equation, Value x, RankedTensorType type) {
 }
 
 Value Composer::sum(StringRef equation, Value x) {
+  x = widen(x);
   return SumOp::create(builder, loc, inferType(equation, x), equation, x);
 }
 
@@ -115,8 +123,10 @@ Value Composer::transpose(StringRef equation, Value x) {
 }
 
 Value Composer::contract(StringRef equation, Value x, Value y) {
-  return ContractOp::create(builder, loc, inferType(equation, {x, y}), equation,
-                            x, y);
+  RankedTensorType type = inferType(equation, {x, y});
+  return ContractOp::create(builder, loc,
+                            type.clone(accumulatorType(x).getElementType()),
+                            equation, x, y);
 }
 
 Value Composer::spread(Value scalar, Value like) {

@@ -45,11 +45,16 @@ public:
   }
   mlir::Value select(mlir::Value condition, mlir::Value x, mlir::Value y);
   mlir::Value convert(mlir::Value x, mlir::Type elementType);
+  /// Elements of 16 bits in f32, others as they are.
+  mlir::Value widen(mlir::Value x);
+  /// `x` with elements of the type of those of `like`.
+  mlir::Value convertLike(mlir::Value x, mlir::Value like);
 
   /// Equations give the shape of a result from those of the operands; sizes
   /// that only a broadcast result has come from `type`.
   mlir::Value broadcast(llvm::StringRef equation, mlir::Value x,
                         mlir::RankedTensorType type);
+  /// In the accumulator's type, as are contractions.
   mlir::Value sum(llvm::StringRef equation, mlir::Value x);
   mlir::Value max(llvm::StringRef equation, mlir::Value x);
   mlir::Value transpose(llvm::StringRef equation, mlir::Value x);
@@ -95,6 +100,12 @@ private:
 
 inline mlir::RankedTensorType tensorType(mlir::Value value) {
   return mlir::cast<mlir::RankedTensorType>(value.getType());
+}
+
+/// The type of `value` with elements of the accumulator's type.
+inline mlir::RankedTensorType accumulatorType(mlir::Value value) {
+  mlir::RankedTensorType type = tensorType(value);
+  return type.clone(getAccumulatorType(type.getElementType()));
 }
 
 /// Whether every element is known to be zero.

@@ -58,7 +58,8 @@ verifyWindows(Operation *op, RankedTensorType image, RankedTensorType result,
              << "]";
   }
   RankedTensorType wanted =
-      inferResult(image, window, strides, padding, channels);
+      inferResult(image, window, strides, padding, channels)
+          .clone(result.getElementType());
   if (result != wanted)
     return op->emitOpError("makes ") << wanted << ", found " << result;
   return success();
@@ -80,31 +81,24 @@ static LogicalResult verifyConvolution(Operation *op, RankedTensorType image,
   if (failed(verifyWindows(op, image, result, filterWindow(filter), strides,
                            padding, filter.getDimSize(0))))
     return failure();
-  if (image.getDimSize(3) != filter.getDimSize(1) ||
-      image.getElementType() != filter.getElementType())
+  if (image.getDimSize(3) != filter.getDimSize(1))
     return op->emitOpError("applies filter ") << filter << " to " << image;
   return success();
 }
 
 LogicalResult ConvolutionOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   return verifyConvolution(*this, tensorType(getImage()),
                            tensorType(getFilter()), tensorType(getResult()),
                            getStrides(), getPadding());
 }
 
 LogicalResult ConvolutionGradInputOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   return verifyConvolution(*this, tensorType(getResult()),
                            tensorType(getFilter()), tensorType(getGrad()),
                            getStrides(), getPadding());
 }
 
 LogicalResult ConvolutionGradWeightOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   return verifyConvolution(*this, tensorType(getImage()),
                            tensorType(getResult()), tensorType(getGrad()),
                            getStrides(), getPadding());
@@ -131,8 +125,6 @@ LogicalResult MaxPoolOp::verify() {
 }
 
 LogicalResult MaxPoolGradOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   return verifyPool(*this, tensorType(getImage()), tensorType(getResult()),
                     getWindow(), getStrides(), getPadding());
 }
@@ -161,18 +153,23 @@ void MaxPoolOp::build(OpBuilder &builder, OperationState &state, Value image,
 //===----------------------------------------------------------------------===//
 
 Values ConvolutionOp::buildVjp(OpBuilder &builder, ValueRange grads) {
+  Composer c(builder, getLoc());
+  Value grad = c.convertLike(grads[0], getImage());
   return {ConvolutionGradInputOp::create(
-              builder, getLoc(), getImage().getType(), grads[0], getFilter(),
+              builder, getLoc(), accumulatorType(getImage()), grad, getFilter(),
               getStrides(), getPadding()),
           ConvolutionGradWeightOp::create(
-              builder, getLoc(), getFilter().getType(), getImage(), grads[0],
+              builder, getLoc(), accumulatorType(getFilter()), getImage(), grad,
               getStrides(), getPadding())};
 }
 
 Values MaxPoolOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  return {MaxPoolGradOp::create(builder, getLoc(), getImage().getType(),
-                                getImage(), getResult(), grads[0], getWindow(),
-                                getStrides(), getPadding())};
+  Composer c(builder, getLoc());
+  return {MaxPoolGradOp::create(builder, getLoc(), accumulatorType(getImage()),
+                                getImage(),
+                                c.convertLike(getResult(), getImage()),
+                                c.convertLike(grads[0], getImage()),
+                                getWindow(), getStrides(), getPadding())};
 }
 
 //===----------------------------------------------------------------------===//
@@ -268,7 +265,8 @@ Values ConvolutionOp::decompose(OpBuilder &builder) {
       tensorType(getImage()), tensorType(getResult()),
       filterWindow(tensorType(getFilter())), getStrides(), getPadding());
   Value gathered = gatherWindows(c, getImage(), windows, 0);
-  return {c.contract("bpyqxi,oipq->byxo", gathered, getFilter())};
+  return {c.convertLike(c.contract("bpyqxi,oipq->byxo", gathered, getFilter()),
+                        getResult())};
 }
 
 Values ConvolutionGradInputOp::decompose(OpBuilder &builder) {
@@ -277,7 +275,7 @@ Values ConvolutionGradInputOp::decompose(OpBuilder &builder) {
                                  filterWindow(tensorType(getFilter())),
                                  getStrides(), getPadding());
   Value parts = c.contract("byxo,oipq->bpyqxi", getGrad(), getFilter());
-  return {scatterWindows(c, parts, windows)};
+  return {c.convertLike(scatterWindows(c, parts, windows), getResult())};
 }
 
 Values ConvolutionGradWeightOp::decompose(OpBuilder &builder) {
@@ -286,7 +284,8 @@ Values ConvolutionGradWeightOp::decompose(OpBuilder &builder) {
                                  filterWindow(tensorType(getResult())),
                                  getStrides(), getPadding());
   Value gathered = gatherWindows(c, getImage(), windows, 0);
-  return {c.contract("bpyqxi,byxo->oipq", gathered, getGrad())};
+  return {c.convertLike(c.contract("bpyqxi,byxo->oipq", gathered, getGrad()),
+                        getResult())};
 }
 
 static constexpr double kOutside = -std::numeric_limits<double>::infinity();
@@ -296,8 +295,9 @@ Values MaxPoolOp::decompose(OpBuilder &builder) {
   Windows windows =
       Windows::get(tensorType(getImage()), tensorType(getResult()), getWindow(),
                    getStrides(), getPadding());
-  return {
-      c.max("bpyqxi->byxi", gatherWindows(c, getImage(), windows, kOutside))};
+  Value greatest = c.max(
+      "bpyqxi->byxi", c.widen(gatherWindows(c, getImage(), windows, kOutside)));
+  return {c.convertLike(greatest, getResult())};
 }
 
 // The gradient goes to the first of the greatest elements of a window.
@@ -306,11 +306,12 @@ Values MaxPoolGradOp::decompose(OpBuilder &builder) {
   Windows windows =
       Windows::get(tensorType(getImage()), tensorType(getResult()), getWindow(),
                    getStrides(), getPadding());
-  Value gathered = gatherWindows(c, getImage(), windows, kOutside);
+  Value gathered = c.widen(gatherWindows(c, getImage(), windows, kOutside));
   RankedTensorType type = tensorType(gathered);
   Type element = type.getElementType();
-  Value isGreatest = c.compare(Predicate::eq, gathered,
-                               c.broadcast("byxi->bpyqxi", getResult(), type));
+  Value isGreatest =
+      c.compare(Predicate::eq, gathered,
+                c.broadcast("byxi->bpyqxi", c.widen(getResult()), type));
   int64_t height = windows.rows.window, width = windows.columns.window;
   Value number = c.reshape(c.iota(height * width), {height, width});
   Value place =
@@ -319,9 +320,10 @@ Values MaxPoolGradOp::decompose(OpBuilder &builder) {
   Value first =
       c.broadcast("byxi->bpyqxi", c.max("bpyqxi->byxi", candidates), type);
   Value isFirst = c.compare(Predicate::eq, place, first);
-  Value grads = c.broadcast("byxi->bpyqxi", getGrad(), type);
-  return {scatterWindows(c, c.select(isFirst, grads, c.fill(0, gathered)),
-                         windows)};
+  Value grads = c.broadcast("byxi->bpyqxi", c.widen(getGrad()), type);
+  Value image =
+      scatterWindows(c, c.select(isFirst, grads, c.fill(0, gathered)), windows);
+  return {c.convertLike(image, getDimage())};
 }
 
 //===----------------------------------------------------------------------===//

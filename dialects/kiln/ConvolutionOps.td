@@ -3,7 +3,7 @@
 #ifndef KILN_DIALECTS_KILN_CONVOLUTIONOPS_TD
 #define KILN_DIALECTS_KILN_CONVOLUTIONOPS_TD
 
-class Kiln_WindowOp<string mnemonic, list<Trait> traits = []> : Kiln_Op<mnemonic, traits # [Pure,
+class Kiln_WindowOp<string mnemonic, list<Trait> traits = []> : Kiln_Op<mnemonic, traits # [Pure, Accumulating,
     DeclareOpInterfaceMethods<Costed, ["getWork"]>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
@@ -56,7 +56,11 @@ def Kiln_ConvolutionGradWeightOp : Kiln_WindowOp<"convolution_grad_weight", [Kil
   }];
 }
 
-def Kiln_MaxPoolOp : Kiln_WindowOp<"max_pool", [DeclareOpInterfaceMethods<Differentiable>]> {
+class Kiln_PoolOp<string mnemonic, list<Trait> traits = []> : Kiln_WindowOp<mnemonic, traits> {
+  let extraClassDeclaration = "bool multiplies() { return false; }";
+}
+
+def Kiln_MaxPoolOp : Kiln_PoolOp<"max_pool", [DeclareOpInterfaceMethods<Differentiable>]> {
   let summary = "Greatest element of each window, per channel";
   let description = [{
     Images are [batch, height, width, channels] and minus infinity out of
@@ -74,7 +78,7 @@ def Kiln_MaxPoolOp : Kiln_WindowOp<"max_pool", [DeclareOpInterfaceMethods<Differ
   }];
 }
 
-def Kiln_MaxPoolGradOp : Kiln_WindowOp<"max_pool_grad", [AllTypesMatch<["image", "dimage"]>,
+def Kiln_MaxPoolGradOp : Kiln_PoolOp<"max_pool_grad", [AllShapesMatch<["image", "dimage"]>,
     AllTypesMatch<["result", "grad"]>]> {
   let summary = "Gradient of max_pool with respect to its images";
   let arguments = (ins Kiln_FloatTensor:$image, Kiln_FloatTensor:$result, Kiln_FloatTensor:$grad,

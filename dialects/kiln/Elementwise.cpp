@@ -207,41 +207,6 @@ Values SelectOp::buildVjp(OpBuilder &builder, ValueRange grads) {
           c.select(getCondition(), zero, g)};
 }
 
-// Hardware with bf16 is rare, and library calls are slow: bf16 is the upper
-// half of an f32, rounded to nearest, ties to even.
-static Value buildNarrow(OpBuilder &builder, Location loc, Value x) {
-  Type word = typeLike(x, builder.getI32Type());
-  auto constant = [&](int64_t value) {
-    return buildInteger(builder, loc, word, value);
-  };
-  Value bits = arith::BitcastOp::create(builder, loc, word, x);
-  Value upper = arith::ShRUIOp::create(builder, loc, bits, constant(16));
-  Value isOdd = arith::AndIOp::create(builder, loc, upper, constant(1));
-  Value bias = arith::AddIOp::create(builder, loc, isOdd, constant(0x7fff));
-  Value rounded = arith::ShRUIOp::create(
-      builder, loc, arith::AddIOp::create(builder, loc, bits, bias),
-      constant(16));
-  // Rounding could turn a NaN into infinity; it becomes a quiet NaN instead.
-  Value quiet = arith::OrIOp::create(builder, loc, upper, constant(0x40));
-  Value isNan =
-      arith::CmpFOp::create(builder, loc, arith::CmpFPredicate::UNO, x, x);
-  Value chosen = arith::SelectOp::create(builder, loc, isNan, quiet, rounded);
-  Value half = arith::TruncIOp::create(
-      builder, loc, typeLike(x, builder.getI16Type()), chosen);
-  return arith::BitcastOp::create(builder, loc,
-                                  typeLike(x, builder.getBF16Type()), half);
-}
-
-static Value buildWiden(OpBuilder &builder, Location loc, Value x, Type to) {
-  Type word = typeLike(x, builder.getI32Type());
-  Value half = arith::BitcastOp::create(builder, loc,
-                                        typeLike(x, builder.getI16Type()), x);
-  Value bits = arith::ShLIOp::create(
-      builder, loc, arith::ExtUIOp::create(builder, loc, word, half),
-      buildInteger(builder, loc, word, 16));
-  return arith::BitcastOp::create(builder, loc, to, bits);
-}
-
 Value ConvertOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   Type to = getType().getElementType();
   Type from = getElementTypeOrSelf(x[0].getType());
@@ -250,10 +215,6 @@ Value ConvertOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   Type element = getElementTypeOrSelf(to);
   if (from == element)
     return x[0];
-  if (from.isF32() && element.isBF16())
-    return buildNarrow(builder, loc, x[0]);
-  if (from.isBF16() && element.isF32())
-    return buildWiden(builder, loc, x[0], to);
   if (isa<FloatType>(from) && isa<FloatType>(element)) {
     if (from.getIntOrFloatBitWidth() < element.getIntOrFloatBitWidth())
       return arith::ExtFOp::create(builder, loc, to, x[0]);
@@ -273,19 +234,44 @@ Value ConvertOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   return arith::ExtSIOp::create(builder, loc, to, x[0]);
 }
 
+// The gradient of a value of 16 bits is rounded once all its terms are known.
 Values ConvertOp::buildVjp(OpBuilder &builder, ValueRange grads) {
-  Type from = cast<RankedTensorType>(getOperand().getType()).getElementType();
+  Type from = tensorType(getOperand()).getElementType();
   if (!isa<FloatType>(from) || !grads[0])
     return {Value()};
-  return {Composer(builder, getLoc()).convert(grads[0], from)};
+  return {
+      Composer(builder, getLoc()).convert(grads[0], getAccumulatorType(from))};
 }
 
-// Rounding to bf16, and to integers, is not linear.
+// Rounding to 16 bits, and to integers, is not linear.
 OperandGroups ConvertOp::getLinearGroups() {
   Type to = tensorType(getResult()).getElementType();
   if (to.isF32() || to.isF64())
     return {{0}};
   return {};
+}
+
+// Widened and rounded again, 16 bits are as they were.
+OpFoldResult ConvertOp::fold(FoldAdaptor) {
+  if (getOperand().getType() == getType())
+    return getOperand();
+  auto widening = getOperand().getDefiningOp<ConvertOp>();
+  if (widening && isNarrow(getElementTypeOrSelf(getType())) &&
+      widening.getOperand().getType() == getType())
+    return widening.getOperand();
+  return {};
+}
+
+LogicalResult ConvertOp::verify() {
+  Type from = getElementTypeOrSelf(getOperand().getType()),
+       to = getElementTypeOrSelf(getResult().getType());
+  auto needsSteps = [](Type narrow, Type other) {
+    return isNarrow(narrow) && narrow != other && !other.isF32();
+  };
+  if (needsSteps(from, to) || needsSteps(to, from))
+    return emitOpError("converts elements of type ")
+           << from << " to " << to << "; wanted f32 in between";
+  return success();
 }
 
 LogicalResult ConstantOp::verify() {

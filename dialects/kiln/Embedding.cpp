@@ -12,13 +12,17 @@ static LogicalResult verifyRows(Operation *op, RankedTensorType ids,
   if (table.getRank() != 2)
     return op->emitOpError("needs a table of rank 2, found ") << table;
   wanted.push_back(table.getDimSize(1));
-  if (rows != RankedTensorType::get(wanted, table.getElementType()))
+  if (rows.getShape() != ArrayRef(wanted))
     return op->emitOpError("relates ids ")
            << ids << " and table " << table << " to rows " << rows;
   return success();
 }
 
 LogicalResult EmbeddingOp::verify() {
+  if (tensorType(getTable()).getElementType() !=
+      tensorType(getResult()).getElementType())
+    return emitOpError("takes rows ")
+           << getType() << " from table " << getTable().getType();
   return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
                     cast<RankedTensorType>(getType()),
                     cast<RankedTensorType>(getTable().getType()));
@@ -27,8 +31,9 @@ LogicalResult EmbeddingOp::verify() {
 // y = table[ids]
 Values EmbeddingOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Values result(getNumOperands());
-  result[0] = EmbeddingGradOp::create(builder, getLoc(), getTable().getType(),
-                                      getIds(), grads[0], getFirst());
+  result[0] =
+      EmbeddingGradOp::create(builder, getLoc(), accumulatorType(getTable()),
+                              getIds(), grads[0], getFirst());
   return result;
 }
 
@@ -76,8 +81,6 @@ Work EmbeddingGradOp::getWork() {
 }
 
 LogicalResult EmbeddingGradOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   return verifyRows(*this, cast<RankedTensorType>(getIds().getType()),
                     cast<RankedTensorType>(getGrad().getType()),
                     cast<RankedTensorType>(getType()));

@@ -53,7 +53,8 @@ KILN_BODY_COPY(MaxOp)
 #undef KILN_BODY_COPY
 
 Value ContractOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
-  return arith::MulFOp::create(builder, loc, x);
+  return arith::MulFOp::create(builder, loc, widen(builder, loc, x[0]),
+                               widen(builder, loc, x[1]));
 }
 
 static LogicalResult verifyEquation(Operation *op, StringRef equation,
@@ -82,7 +83,8 @@ static LogicalResult verifyEquation(Operation *op, StringRef equation,
                << "\"";
   Type element = getElementTypeOrSelf(op->getResult(0).getType());
   for (Value operand : op->getOperands())
-    if (getElementTypeOrSelf(operand.getType()) != element)
+    if (!isa<Accumulating>(op) &&
+        getElementTypeOrSelf(operand.getType()) != element)
       return op->emitOpError("has elements of type ")
              << getElementTypeOrSelf(operand.getType()) << " in an operand and "
              << element << " in the result";
@@ -120,8 +122,6 @@ LogicalResult TransposeOp::verify() {
   return verifyNoNewIndex(*this, getEquation());
 }
 LogicalResult SumOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   if (failed(verifyEquation(*this, getEquation(), 1)))
     return failure();
   return verifyNoNewIndex(*this, getEquation());
@@ -132,8 +132,6 @@ LogicalResult MaxOp::verify() {
   return verifyNoNewIndex(*this, getEquation());
 }
 LogicalResult ContractOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   if (failed(verifyEquation(*this, getEquation(), 2)))
     return failure();
   return verifyNoNewIndex(*this, getEquation());
@@ -214,10 +212,10 @@ Values ContractOp::buildVjp(OpBuilder &builder, ValueRange grads) {
   Composer c(builder, getLoc());
   auto [inputs, output] = getEquation().split("->");
   auto [a, b] = inputs.split(',');
-  return {contractGradient(c, output, grads[0], b, getRhs(), a,
-                           tensorType(getLhs())),
-          contractGradient(c, a, getLhs(), output, grads[0], b,
-                           tensorType(getRhs()))};
+  Value grad = c.convert(grads[0], tensorType(getLhs()).getElementType());
+  return {
+      contractGradient(c, output, grad, b, getRhs(), a, tensorType(getLhs())),
+      contractGradient(c, a, getLhs(), output, grad, b, tensorType(getRhs()))};
 }
 
 OperandGroups ContractOp::getLinearGroups() { return {{0}, {1}}; }

@@ -12,6 +12,21 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
+namespace kiln {
+
+mlir::LogicalResult verifyComputesWide(mlir::Operation *op);
+
+/// The op computes on no elements of 16 bits.
+template <typename Op>
+class ComputesWide : public mlir::OpTrait::TraitBase<Op, ComputesWide> {
+public:
+  static mlir::LogicalResult verifyTrait(mlir::Operation *op) {
+    return verifyComputesWide(op);
+  }
+};
+
+} // namespace kiln
+
 #include "dialects/kiln/KilnDialect.h.inc"
 #include "dialects/kiln/KilnEnums.h.inc"
 #define GET_ATTRDEF_CLASSES
@@ -43,17 +58,32 @@ inline constexpr llvm::StringLiteral kOpAttribute = "kiln.op";
 // On a function that evaluates a model: the names of its results.
 inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 
+// On a variable argument of a loss: the element type of its gradient, if it is
+// not that of the argument.
+inline constexpr llvm::StringLiteral kGradientTypeAttribute =
+    "kiln.gradient_type";
+// On a module: types of the precision policy that passes after the first ask
+// for, {messages = bf16, moments = f32}.
+inline constexpr llvm::StringLiteral kPrecisionAttribute = "kiln.precision";
+
 // Variables of role `setting`.
 inline constexpr llvm::StringLiteral kRateSettings[] = {
     "setting.learning_rate", "setting.minimum_rate", "setting.warmup",
     "setting.schedule_steps"};
 inline constexpr llvm::StringLiteral kSeedSetting = "setting.seed";
 
+// The program that writes all working copies from their parameters.
+inline constexpr llvm::StringLiteral kRefreshProgram = "refresh";
+
 // On the module of an image: samples of the global batch per replica.
 inline constexpr llvm::StringLiteral kShareAttribute = "kiln.share";
 
 // On a step: the parameters whose gradients are the last of its sums.
 inline constexpr llvm::StringLiteral kGradientsAttribute = "kiln.gradients";
+
+/// A type of the module's precision policy, see kPrecisionAttribute; null
+/// without a policy.
+mlir::Type getPolicyType(mlir::Operation *module, llvm::StringRef part);
 
 /// Whether members of a group exchange data, so that all must run it.
 inline bool isExchange(mlir::Operation *op) {

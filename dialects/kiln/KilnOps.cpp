@@ -29,6 +29,22 @@ void KilnDialect::initialize() {
       >();
 }
 
+Type getPolicyType(Operation *module, StringRef part) {
+  auto policy = module->getAttrOfType<DictionaryAttr>(kPrecisionAttribute);
+  auto type = policy ? policy.getAs<TypeAttr>(part) : TypeAttr();
+  return type ? type.getValue() : Type();
+}
+
+LogicalResult verifyComputesWide(Operation *op) {
+  SmallVector<Type> types(op->getOperandTypes());
+  llvm::append_range(types, op->getResultTypes());
+  for (Type type : types)
+    if (Type element = getElementTypeOrSelf(type); isNarrow(element))
+      return op->emitOpError("computes on elements of type ")
+             << element << "; wanted f32 or f64, as kiln.convert makes them";
+  return success();
+}
+
 //===----------------------------------------------------------------------===//
 // Variables and structure
 //===----------------------------------------------------------------------===//
@@ -44,6 +60,23 @@ static LogicalResult verifyVariableUse(Operation *op, StringAttr name,
     return op->emitOpError("has type ")
            << found << ", but variable '" << name.getValue() << "' has type "
            << variable.getType();
+  return success();
+}
+
+LogicalResult VariableOp::verifySymbolUses(SymbolTableCollection &symbols) {
+  bool isCopy = getRole() == Role::working;
+  if (isCopy != bool(getCopyOf()))
+    return emitOpError("has the role ")
+           << stringifyRole(getRole()) << (isCopy ? " without" : " and")
+           << " copy_of; wanted a working copy of a parameter";
+  if (!isCopy)
+    return success();
+  auto parameter =
+      symbols.lookupNearestSymbolFrom<VariableOp>(*this, getCopyOfAttr());
+  if (!parameter || parameter.getRole() != Role::parameter ||
+      parameter.getWholeType().getShape() != getWholeType().getShape())
+    return emitOpError("is a copy of ")
+           << getCopyOfAttr() << "; wanted a parameter of its shape";
   return success();
 }
 

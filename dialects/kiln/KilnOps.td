@@ -28,13 +28,19 @@ class Kiln_Moves<string how> {
   string declaration = "::kiln::Movement getMovement() { return ::kiln::Movement::" # how # "; }";
 }
 
-def Kiln_Float : AnyTypeOf<[F32, F64, BF16]>;
-def Kiln_Element : AnyTypeOf<[F32, F64, BF16, I32, I64, I1]>;
+def Kiln_Float : AnyTypeOf<[F32, F64, BF16, F16]>;
+def Kiln_Element : AnyTypeOf<[F32, F64, BF16, F16, I32, I64, I1]>;
 def Kiln_Tensor : RankedTensorOf<[Kiln_Element]>;
 def Kiln_FloatTensor : RankedTensorOf<[Kiln_Float]>;
 def Kiln_IntegerTensor : RankedTensorOf<[I32, I64]>;
-def Kiln_NumberTensor : RankedTensorOf<[F32, F64, BF16, I32, I64]>;
+def Kiln_NumberTensor : RankedTensorOf<[F32, F64, BF16, F16, I32, I64]>;
 def Kiln_BoolTensor : RankedTensorOf<[I1]>;
+
+// The op computes on f32 or f64: elements of 16 bits are converted before and after it. Accumulating ops and those that
+// only move elements take them as they are.
+def Kiln_ComputesWide : NativeOpTrait<"ComputesWide"> {
+  let cppNamespace = "::kiln";
+}
 
 // For ops that are linear in operands other than the first.
 defvar Kiln_Linear = DeclareOpInterfaceMethods<Linear, ["getLinearGroups"]>;
@@ -55,11 +61,11 @@ def Kiln_Role : I32EnumAttr<"Role", "role of a variable", [
     I32EnumAttrCase<"parameter", 0>, I32EnumAttrCase<"moment", 1>, I32EnumAttrCase<"state", 2>,
     I32EnumAttrCase<"gradient", 3>, I32EnumAttrCase<"scratch", 4>,
     I32EnumAttrCase<"statistic", 5>, I32EnumAttrCase<"coordinate", 6>,
-    I32EnumAttrCase<"setting", 7>]> {
+    I32EnumAttrCase<"setting", 7>, I32EnumAttrCase<"working", 8>]> {
   let cppNamespace = "::kiln";
 }
 
-def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
+def Kiln_VariableOp : Kiln_Op<"variable", [Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "State that outlives a phase";
   let description = [{
     Parameters, moments, running statistics and the step count outlive a step
@@ -71,6 +77,10 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
     Its name is `setting.learning_rate`, `setting.minimum_rate`,
     `setting.warmup` or `setting.schedule_steps`, of type tensor<f64>, or
     `setting.seed`, of type tensor<i64>.
+
+    A variable of role `working` is a copy of the parameter `copy_of` with
+    elements of another type, which forward and backward read. Every update
+    writes both; checkpoints save the parameter alone.
 
     The initialiser `normal` has mean `a` and standard deviation `b`, `uniform`
     is over [a, b), `constant` is `a`. Weight decay applies to variables marked
@@ -85,10 +95,10 @@ def Kiln_VariableOp : Kiln_Op<"variable", [Symbol]> {
                    Kiln_InitKind:$init, DefaultValuedAttr<F64Attr, "0.0">:$a,
                    DefaultValuedAttr<F64Attr, "0.0">:$b, UnitAttr:$decays,
                    OptionalAttr<Kiln_ShardingAttr>:$sharding, OptionalAttr<TypeAttrOf<Kiln_Tensor>>:$whole,
-                   UnitAttr:$host);
+                   UnitAttr:$host, OptionalAttr<FlatSymbolRefAttr>:$copy_of);
   let builders = [OpBuilder<(ins "llvm::StringRef":$name, "mlir::RankedTensorType":$type, "::kiln::Role":$role), [{
     build($_builder, $_state, name, type, role, ::kiln::InitKind::zeros, llvm::APFloat(0.0), llvm::APFloat(0.0),
-          /*decays=*/false, /*sharding=*/nullptr, /*whole=*/nullptr, /*host=*/false);
+          /*decays=*/false, /*sharding=*/nullptr, /*whole=*/nullptr, /*host=*/false, /*copy_of=*/nullptr);
   }]>];
   let assemblyFormat = "$sym_name `:` $type $role $init attr-dict";
   let hasVerifier = 1;
@@ -196,7 +206,7 @@ class Kiln_ElementwiseOp<string mnemonic, list<Trait> traits = []>
                                   Costed]>;
 
 class Kiln_UnaryOp<string mnemonic, string what, list<Trait> traits = []> : Kiln_ElementwiseOp<mnemonic,
-    traits # [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
+    traits # [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>, Kiln_ComputesWide]> {
   let summary = what;
   let arguments = (ins Kiln_FloatTensor:$operand);
   let results = (outs Kiln_FloatTensor:$result);
@@ -204,7 +214,8 @@ class Kiln_UnaryOp<string mnemonic, string what, list<Trait> traits = []> : Kiln
 }
 
 class Kiln_BinaryOp<string mnemonic, string what, Type type = Kiln_FloatTensor, list<Trait> traits = []>
-    : Kiln_ElementwiseOp<mnemonic, traits # [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>]> {
+    : Kiln_ElementwiseOp<mnemonic, traits # [SameOperandsAndResultType, DeclareOpInterfaceMethods<Differentiable>,
+                                             Kiln_ComputesWide]> {
   let summary = what;
   let arguments = (ins type:$lhs, type:$rhs);
   let results = (outs type:$result);
@@ -235,7 +246,7 @@ def Kiln_Predicate : I32EnumAttr<"Predicate", "a comparison", [
   let cppNamespace = "::kiln";
 }
 
-def Kiln_CompareOp : Kiln_ElementwiseOp<"compare", [SameTypeOperands]> {
+def Kiln_CompareOp : Kiln_ElementwiseOp<"compare", [SameTypeOperands, Kiln_ComputesWide]> {
   let summary = "Comparison of elements; false where one is NaN, save for `ne`";
   let arguments = (ins Kiln_Predicate:$predicate, Kiln_Tensor:$lhs, Kiln_Tensor:$rhs);
   let results = (outs Kiln_BoolTensor:$result);
@@ -253,9 +264,15 @@ def Kiln_SelectOp : Kiln_ElementwiseOp<"select", [AllTypesMatch<["lhs", "rhs", "
 def Kiln_ConvertOp : Kiln_ElementwiseOp<"convert", [DeclareOpInterfaceMethods<Differentiable>,
     Kiln_Linear]> {
   let summary = "Converts elements to another type; true becomes 1";
+  let description = [{
+    Floats are rounded to nearest, ties to even. Between f64 or integers and 16
+    bits goes f32.
+  }];
   let arguments = (ins Kiln_Tensor:$operand);
   let results = (outs Kiln_Tensor:$result);
   let assemblyFormat = "$operand `:` type($operand) `->` type($result) attr-dict";
+  let hasVerifier = 1;
+  let hasFolder = 1;
 }
 
 def Kiln_ConstantOp : Kiln_ElementwiseOp<"constant"> {
@@ -266,7 +283,7 @@ def Kiln_ConstantOp : Kiln_ElementwiseOp<"constant"> {
   let hasVerifier = 1;
 }
 
-def Kiln_ReluOp : Kiln_Op<"relu", [Pure, Costed, SameOperandsAndResultType,
+def Kiln_ReluOp : Kiln_Op<"relu", [Pure, Costed, SameOperandsAndResultType, Kiln_ComputesWide,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "`max(x, 0)`, with gradient 0 at 0";
@@ -275,7 +292,7 @@ def Kiln_ReluOp : Kiln_Op<"relu", [Pure, Costed, SameOperandsAndResultType,
   let assemblyFormat = "$operand `:` type($operand) attr-dict";
 }
 
-def Kiln_GeluOp : Kiln_Op<"gelu", [Pure, Costed, SameOperandsAndResultType,
+def Kiln_GeluOp : Kiln_Op<"gelu", [Pure, Costed, SameOperandsAndResultType, Kiln_ComputesWide,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gaussian error linear unit; with `tanh`, its usual approximation";
@@ -309,14 +326,14 @@ def Kiln_TransposeOp : Kiln_UnaryEquationOp<"transpose", [], [Linear, Rearrangin
   let summary = "Permutes dimensions: `\"mn->nm\"`";
   let extraClassDeclaration = Kiln_Moves<"permute">.declaration;
 }
-def Kiln_SumOp : Kiln_UnaryEquationOp<"sum", ["getReduction"], [Linear]> {
+def Kiln_SumOp : Kiln_UnaryEquationOp<"sum", ["getReduction"], [Linear, Kiln_ComputesWide]> {
   let summary = "Sums over the dimensions that the result does not name: `\"bn->b\"`";
 }
-def Kiln_MaxOp : Kiln_UnaryEquationOp<"max", ["getReduction"]> {
+def Kiln_MaxOp : Kiln_UnaryEquationOp<"max", ["getReduction"], [Kiln_ComputesWide]> {
   let summary = "Greatest element over the dimensions that the result does not name";
 }
 
-def Kiln_ContractOp : Kiln_EquationOp<"contract", ["getReduction"], [Kiln_Linear]> {
+def Kiln_ContractOp : Kiln_EquationOp<"contract", ["getReduction"], [Kiln_Linear, Accumulating]> {
   let summary = "Sum of products: `\"bsk,kn->bsn\"` is a matrix product";
   let arguments = (ins StrAttr:$equation, Kiln_FloatTensor:$lhs, Kiln_FloatTensor:$rhs);
   let results = (outs Kiln_FloatTensor:$result);
@@ -414,8 +431,8 @@ def Kiln_EmbeddingOp : Kiln_Op<"embedding", [Pure, DeclareOpInterfaceMethods<Cos
   let hasVerifier = 1;
 }
 
-def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Costed, ["getWork"]>, DeclareOpInterfaceMethods<Factored>, Kiln_Rows,
-    Kiln_Linear]> {
+def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMethods<Costed, ["getWork"]>,
+    DeclareOpInterfaceMethods<Factored>, Kiln_Rows, Kiln_Linear, Accumulating]> {
   let summary = "Sums gradient rows by id into a table of zeros, in order of the ids' positions";
   let description = [{
     With `first` the result is a local shard of the table whose first row has
@@ -427,7 +444,7 @@ def Kiln_EmbeddingGradOp : Kiln_Op<"embedding_grad", [Pure, DeclareOpInterfaceMe
   let hasVerifier = 1;
 }
 
-def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, Kiln_ComputesWide, Costed, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises the last dimension to mean 0 and variance 1, then scales and shifts";
@@ -441,7 +458,7 @@ def Kiln_LayerNormOp : Kiln_Op<"layer_norm", [Pure, Costed, DeclareOpInterfaceMe
   let hasVerifier = 1;
 }
 
-def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structured, ["getLoopMaps", "buildBody"]>,
+def Kiln_RandomOp : Kiln_Op<"random", [Pure, Kiln_ComputesWide, DeclareOpInterfaceMethods<Structured, ["getLoopMaps", "buildBody"]>,
     Costed]> {
   let summary = "Uniform numbers in [0, 1) by Philox";
   let description = [{
@@ -457,7 +474,7 @@ def Kiln_RandomOp : Kiln_Op<"random", [Pure, DeclareOpInterfaceMethods<Structure
   }];
 }
 
-def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, Kiln_ComputesWide, Costed, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>, AllTypesMatch<["operand", "result"]>,
     DeclareOpInterfaceMethods<Factored>, DeclareOpInterfaceMethods<Placed>]> {
   let summary = "Sets elements to 0 with probability `rate` and divides the rest by 1 - `rate`";
@@ -479,7 +496,7 @@ def Kiln_DropoutOp : Kiln_Op<"dropout", [Pure, Costed, DeclareOpInterfaceMethods
   let hasVerifier = 1;
 }
 
-def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, Costed, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, Kiln_ComputesWide, Costed, DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Normalises each channel (the last dimension) over groups of samples, then scales and shifts";
@@ -500,7 +517,7 @@ def Kiln_BatchNormOp : Kiln_Op<"batch_norm", [Pure, Costed, DeclareOpInterfaceMe
   let hasVerifier = 1;
 }
 
-def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure, Costed,
+def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure, Kiln_ComputesWide, Costed,
     DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Gradients of batch_norm with respect to its operand, scale and shift";
@@ -514,7 +531,7 @@ def Kiln_BatchNormGradOp : Kiln_Op<"batch_norm_grad", [Pure, Costed,
   let hasVerifier = 1;
 }
 
-def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, Costed, SameOperandsAndResultType,
+def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, Kiln_ComputesWide, Costed, SameOperandsAndResultType,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Softmax over the last dimension";
@@ -523,7 +540,7 @@ def Kiln_SoftmaxOp : Kiln_Op<"softmax", [Pure, Costed, SameOperandsAndResultType
   let assemblyFormat = "$operand `:` type($operand) attr-dict";
 }
 
-def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure, Costed,
+def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure, Kiln_ComputesWide, Costed,
     DeclareOpInterfaceMethods<Differentiable>, DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
   let summary = "Total over all rows of `-log(softmax(logits)[label])`";
@@ -534,7 +551,8 @@ def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure, Costed,
   let hasVerifier = 1;
 }
 
-def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Accumulating, ["isStatistic"]>,
+    DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Costed, ["getWork"]>,
     DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,
     DeclareOpInterfaceMethods<Factored>]> {
@@ -561,7 +579,8 @@ def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Diff
   let hasCanonicalizeMethod = 1;
 }
 
-def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Differentiable>,
+def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Accumulating, ["isStatistic"]>,
+    DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Costed, ["getWork"]>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {
@@ -583,7 +602,7 @@ def Kiln_AttentionOp : Kiln_Op<"attention", [Pure, DeclareOpInterfaceMethods<Dif
   let hasVerifier = 1;
 }
 
-def Kiln_AttentionGradOp : Kiln_Op<"attention_grad", [Pure,
+def Kiln_AttentionGradOp : Kiln_Op<"attention_grad", [Pure, DeclareOpInterfaceMethods<Accumulating, ["isStatistic"]>,
     DeclareOpInterfaceMethods<Costed, ["getWork"]>,
     DeclareOpInterfaceMethods<Composite, ["decompose"]>,
     DeclareOpInterfaceMethods<Factored>]> {

@@ -37,12 +37,13 @@ static LogicalResult verifyLabels(Operation *op, RankedTensorType rows,
 }
 
 LogicalResult SoftmaxCrossEntropyOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   if (cast<RankedTensorType>(getType()).getRank() != 0)
     return emitOpError("makes a scalar, but its type is ") << getType();
-  if (failed(verifySameElements(*this, getLogits().getType(), getType())))
-    return failure();
+  if (getElementTypeOrSelf(getLogits().getType()) !=
+      getElementTypeOrSelf(getType()))
+    return emitOpError("turns ")
+           << getLogits().getType() << " into " << getType()
+           << "; wanted one type of elements";
   return verifyLabels(*this, cast<RankedTensorType>(getLogits().getType()),
                       cast<RankedTensorType>(getLabels().getType()));
 }
@@ -83,23 +84,26 @@ std::string SoftmaxCrossEntropyOp::getFactors() {
 }
 
 LogicalResult HeadLossOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   auto x = cast<RankedTensorType>(getX().getType());
   auto weight = cast<RankedTensorType>(getWeight().getType());
   if (weight.getRank() != 2 || x.getRank() < 1 ||
       weight.getDimSize(1) != x.getShape().back())
     return emitOpError("contracts rows of ") << x << " with rows of " << weight;
-  bool areValues = !hasGradients() || llvm::equal(getGradients().getTypes(),
-                                                  ArrayRef<Type>{x, weight});
+  bool areValues =
+      !hasGradients() ||
+      (getGradients().size() == 2 && haveSameShape(getGradients()[0], getX()) &&
+       haveSameShape(getGradients()[1], getWeight()));
   if (!areValues || getTotal().getType() != getCorrect().getType() ||
       cast<RankedTensorType>(getTotal().getType()).getRank() != 0)
     return emitOpError("must have two scalars as results, and perhaps "
-                       "gradients of the types of x and weight");
-  if (failed(verifySameElements(*this, x, weight)) ||
-      failed(verifySameElements(*this, x, getTotal().getType())))
-    return failure();
+                       "gradients of the shapes of x and weight");
   return verifyLabels(*this, x, cast<RankedTensorType>(getLabels().getType()));
+}
+
+// The gradient with respect to the weight is added up over chunks of tokens.
+bool HeadLossOp::isStatistic(Value value) {
+  return value == getTotal() || value == getCorrect() ||
+         (hasGradients() && value == getGradients()[1]);
 }
 
 LogicalResult HeadLossOp::canonicalize(HeadLossOp op,
@@ -134,14 +138,15 @@ Values HeadLossOp::decompose(OpBuilder &builder) {
       c.sub(c.mul(c.log(sum), hasLabel), c.sumRows(c.mul(shifted, hot))));
   // Unused in training; the sharding pass then need not handle it.
   Value correct = getCorrect().use_empty()
-                      ? c.constant(0, tensorType(x).getElementType())
+                      ? c.constant(0, tensorType(getCorrect()).getElementType())
                       : c.countCorrect(logits, getLabels());
   if (!hasGradients())
     return {total, correct};
   Value dlogits = c.sub(c.mul(e, c.spreadRows(c.div(hasLabel, sum), e)), hot);
-  return {total, correct,
-          c.contract(rows + "v,vx->" + rows + "x", dlogits, getWeight()),
-          c.contract(rows + "v," + rows + "x->vx", dlogits, x)};
+  dlogits = c.convert(dlogits, tensorType(x).getElementType());
+  Value dx = c.contract(rows + "v,vx->" + rows + "x", dlogits, getWeight()),
+        dw = c.contract(rows + "v," + rows + "x->vx", dlogits, x);
+  return {total, correct, c.convertLike(dx, getGradients()[0]), dw};
 }
 
 // In chunks of the sequence, so that the logits of a vocabulary shard are never
@@ -175,7 +180,9 @@ Values HeadLossOp::decomposeForParts(OpBuilder &builder,
       x = DeferOp::create(builder, getLoc(), x, dw);
     SmallVector<Type> gradients;
     if (hasGradients())
-      gradients = {x.getType(), getWeight().getType()};
+      gradients = {
+          tensorType(x).clone(tensorType(getGradients()[0]).getElementType()),
+          getGradients()[1].getType()};
     auto head =
         HeadLossOp::create(builder, getLoc(), scalar, scalar, gradients, x,
                            getWeight(), c.slice(getLabels(), 1, first, length));
@@ -216,9 +223,11 @@ Values HeadLossOp::buildVjp(OpBuilder &builder, ValueRange grads) {
                    });
   if (!isOfTotal || !hasGradients())
     return {};
-  Value dx = getGradients()[0], dw = getGradients()[1];
-  return {c.mul(dx, c.spread(grads[0], dx)), c.mul(dw, c.spread(grads[0], dw)),
-          Value()};
+  auto scale = [&](Value grad) {
+    Value wide = c.convertLike(grad, grads[0]);
+    return c.mul(wide, c.spread(grads[0], wide));
+  };
+  return {scale(getGradients()[0]), scale(getGradients()[1]), Value()};
 }
 
 std::string HeadLossOp::getFactors() {

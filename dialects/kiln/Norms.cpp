@@ -7,8 +7,6 @@ using namespace mlir;
 namespace kiln {
 
 LogicalResult LayerNormOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   auto type = cast<RankedTensorType>(getOperand().getType());
   if (type.getRank() < 1)
     return emitOpError("needs a dimension to normalise, found ") << type;
@@ -97,8 +95,6 @@ static LogicalResult verifyBatchNorm(Operation *op, RankedTensorType type,
 }
 
 LogicalResult BatchNormOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   if (getResult().getType() != getOperand().getType())
     return emitOpError("turns ")
            << getOperand().getType() << " into " << getResult().getType();
@@ -194,8 +190,6 @@ std::string BatchNormOp::getFactors() {
 }
 
 LogicalResult BatchNormGradOp::verify() {
-  if (failed(verifySummable(*this)))
-    return failure();
   if (getGrad().getType() != getOperand().getType() ||
       getDoperand().getType() != getOperand().getType())
     return emitOpError("has gradients of types ")

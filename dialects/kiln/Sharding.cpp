@@ -274,9 +274,9 @@ static LogicalResult verifyAxes(Operation *op, ArrayAttr names, Axes &axes) {
            << names << "; wanted axes of the module's kiln.mesh";
   for (Type type : op->getOperandTypes())
     if (Type element = cast<RankedTensorType>(type).getElementType();
-        element.isBF16() || element.isInteger(1))
+        element.isInteger(1))
       return op->emitOpError("moves elements of type ")
-             << element << "; wanted f32, f64, i32 or i64";
+             << element << "; wanted floats, i32 or i64";
   axes = *found;
   return success();
 }

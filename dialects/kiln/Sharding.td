@@ -58,6 +58,7 @@ class Kiln_CollectiveOp<string mnemonic, dag more, list<string> answers = [],
 
 def Kiln_AllReduceOp : Kiln_CollectiveOp<"all_reduce", (ins Kiln_Combine:$combine), ["reduces", "getIdentity"]> {
   let summary = "Sum or maximum of the operands over the devices along the mesh axes";
+  let description = "Elements of 16 bits are added in f32 and rounded once.";
   let assemblyFormat = "$combine $operands `over` $axes `:` functional-type($operands, $results) attr-dict";
   let hasVerifier = 1;
 }
@@ -79,6 +80,7 @@ def Kiln_AllGatherOp : Kiln_CutCollectiveOp<"all_gather"> {
 }
 def Kiln_ReduceScatterOp : Kiln_CutCollectiveOp<"reduce_scatter", ["reduces"]> {
   let summary = "Local shard of the sum over the devices along the mesh axes; padding is zero";
+  let description = "Elements of 16 bits are added in f32 and rounded once.";
 }
 def Kiln_AllSliceOp : Kiln_CutCollectiveOp<"all_slice", ["communicates"], Pure> {
   let summary = "Local shard of a replicated tensor; nothing is sent, padding is zero";

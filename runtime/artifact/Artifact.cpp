@@ -14,6 +14,9 @@ uint64_t elementBytes(artifact::ElementType type) {
     return 8;
   case artifact::ElementType::i1:
     return 1;
+  case artifact::ElementType::bf16:
+  case artifact::ElementType::f16:
+    return 2;
   }
   return 0;
 }

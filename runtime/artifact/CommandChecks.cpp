@@ -207,7 +207,8 @@ void IndexChecker::checkCollective(const Collective &collective, uint64_t bytes,
     return;
   if (collective.kind() > CollectiveKind::MAX ||
       collective.combine() > Combine::MAX ||
-      collective.element_type() > ElementType::i64)
+      collective.element_type() > ElementType::MAX ||
+      collective.element_type() == ElementType::i1)
     return fault(what + " is of an unknown kind");
   if (collective.ticket() >= maximumTickets)
     return fault(what + " has ticket " + str(collective.ticket()));

@@ -153,6 +153,8 @@ void IndexChecker::checkInit(const Variable &variable,
   switch (variable.element_type()) {
   case ElementType::f32:
   case ElementType::f64:
+  case ElementType::bf16:
+  case ElementType::f16:
     return;
   case ElementType::i32:
     bound = 0x1p31;

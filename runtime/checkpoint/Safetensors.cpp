@@ -72,6 +72,10 @@ std::string_view dtypeOf(artifact::ElementType type) {
     return "I64";
   case artifact::ElementType::i1:
     return "BOOL";
+  case artifact::ElementType::bf16:
+    return "BF16";
+  case artifact::ElementType::f16:
+    return "F16";
   }
   return "";
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/collective/Exchange.h"
+#include "runtime/NarrowFloats.h"
 #include "runtime/artifact/Artifact.h"
 
 #include <tuple>
@@ -41,35 +42,80 @@ bool Exchange::isLike(const Exchange &other) const {
   return isLike;
 }
 
-template <typename Element>
-static void combineAs(artifact::Combine combine, std::byte *target,
-                      const std::byte *source, uint64_t count) {
-  auto *result = reinterpret_cast<Element *>(target);
-  const auto *other = reinterpret_cast<const Element *>(source);
-  if (combine == artifact::Combine::sum)
-    for (uint64_t i = 0; i < count; ++i)
-      result[i] += other[i];
-  else // A NaN on either side stays a NaN.
-    for (uint64_t i = 0; i < count; ++i)
-      result[i] =
-          result[i] < other[i] || other[i] != other[i] ? other[i] : result[i];
+namespace {
+
+/// An element type as it is stored, and as it is combined.
+template <typename StoredElement, typename SumElement = StoredElement>
+struct Kind {
+  using Stored = StoredElement;
+  using Sum = SumElement;
+};
+
+} // namespace
+
+template <typename Body>
+static auto forKind(artifact::ElementType type, Body body) {
+  switch (type) {
+  case artifact::ElementType::f64:
+    return body(Kind<double>());
+  case artifact::ElementType::i32:
+    return body(Kind<int32_t>());
+  case artifact::ElementType::i64:
+    return body(Kind<int64_t>());
+  case artifact::ElementType::bf16:
+    return body(Kind<Bfloat16, float>());
+  case artifact::ElementType::f16:
+    return body(Kind<Half, float>());
+  case artifact::ElementType::f32:
+  case artifact::ElementType::i1: // No collective has it: that was checked.
+    break;
+  }
+  return body(Kind<float>());
 }
 
-void combineElements(artifact::Combine combine, artifact::ElementType type,
-                     std::byte *target, const std::byte *source,
-                     uint64_t count) {
-  switch (type) {
-  case artifact::ElementType::f32:
-    return combineAs<float>(combine, target, source, count);
-  case artifact::ElementType::f64:
-    return combineAs<double>(combine, target, source, count);
-  case artifact::ElementType::i32:
-    return combineAs<int32_t>(combine, target, source, count);
-  case artifact::ElementType::i64:
-    return combineAs<int64_t>(combine, target, source, count);
-  case artifact::ElementType::i1:
-    return; // No collective has it: the artifact was checked.
-  }
+uint64_t Combiner::blockElements() const {
+  return forKind(type_, [&](auto kind) {
+    return block_.size() / sizeof(typename decltype(kind)::Sum);
+  });
+}
+
+void Combiner::start(const std::byte *source, uint64_t count) {
+  forKind(type_, [&](auto kind) {
+    using Sum = decltype(kind)::Sum;
+    auto *sums = reinterpret_cast<Sum *>(block_.data());
+    const auto *elements =
+        reinterpret_cast<const decltype(kind)::Stored *>(source);
+    for (uint64_t i = 0; i < count; ++i)
+      sums[i] = static_cast<Sum>(elements[i]);
+  });
+}
+
+void Combiner::add(const std::byte *source, uint64_t count) {
+  forKind(type_, [&](auto kind) {
+    using Sum = decltype(kind)::Sum;
+    auto *sums = reinterpret_cast<Sum *>(block_.data());
+    const auto *elements =
+        reinterpret_cast<const decltype(kind)::Stored *>(source);
+    if (combine_ == artifact::Combine::sum)
+      for (uint64_t i = 0; i < count; ++i)
+        sums[i] += static_cast<Sum>(elements[i]);
+    else // A NaN on either side stays a NaN.
+      for (uint64_t i = 0; i < count; ++i) {
+        auto element = static_cast<Sum>(elements[i]);
+        sums[i] = sums[i] < element || element != element ? element : sums[i];
+      }
+  });
+}
+
+void Combiner::finish(std::byte *target, uint64_t count) const {
+  forKind(type_, [&](auto kind) {
+    using Stored = decltype(kind)::Stored;
+    const auto *sums =
+        reinterpret_cast<const decltype(kind)::Sum *>(block_.data());
+    auto *elements = reinterpret_cast<Stored *>(target);
+    for (uint64_t i = 0; i < count; ++i)
+      elements[i] = static_cast<Stored>(sums[i]);
+  });
 }
 
 } // namespace kiln

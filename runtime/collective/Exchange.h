@@ -5,6 +5,7 @@
 #include "runtime/Mesh.h"
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,11 +85,25 @@ struct Exchange {
   std::string name; // For messages and traces.
 };
 
-/// target[i] = combine(target[i], source[i]). The only arithmetic of the
-/// runtime.
-void combineElements(artifact::Combine combine, artifact::ElementType type,
-                     std::byte *target, const std::byte *source,
-                     uint64_t count);
+/// Combines elements in the order in which they are given, those of 16 bits in
+/// f32. The only arithmetic of the runtime.
+class Combiner {
+public:
+  /// Elements that fit are those of a block.
+  Combiner(artifact::Combine combine, artifact::ElementType type,
+           std::span<std::byte> block)
+      : combine_(combine), type_(type), block_(block) {}
+
+  uint64_t blockElements() const;
+  void start(const std::byte *source, uint64_t count);
+  void add(const std::byte *source, uint64_t count);
+  void finish(std::byte *target, uint64_t count) const;
+
+private:
+  artifact::Combine combine_;
+  artifact::ElementType type_;
+  std::span<std::byte> block_;
+};
 
 } // namespace kiln
 

@@ -216,8 +216,8 @@ void Group::reduce(const Turn &turn) {
 void Group::combine(const Turn &turn, uint64_t begin, uint64_t end) {
   const Exchange &exchange = turn.exchange;
   uint64_t size = exchange.elementBytes, slot = slotBytes_;
-  uint64_t blockElements = Endpoint::blockBytes / size;
-  std::byte *block = turn.endpoint.block.data();
+  Combiner combiner(exchange.combine, exchange.type, turn.endpoint.block);
+  uint64_t blockElements = combiner.blockElements();
   exchange.forEachRun(turn.member, begin, end, [&](const Exchange::Run &run) {
     std::byte *target = run.piece->targetAt(turn.repetition) +
                         (exchange.gathers() ? run.whole : run.local) * size;
@@ -237,12 +237,11 @@ void Group::combine(const Turn &turn, uint64_t begin, uint64_t end) {
                    (run.stream + at - begin) * size;
         }
         if (member == 0)
-          std::memcpy(block, source, count * size);
+          combiner.start(source, count);
         else
-          combineElements(exchange.combine, exchange.type, block, source,
-                          count);
+          combiner.add(source, count);
       }
-      std::memcpy(target + at * size, block, count * size);
+      combiner.finish(target + at * size, count);
     }
   });
 }

@@ -12,7 +12,8 @@ std::span<const PlatformKind> platformKinds();
 /// Opens the platform of the artifact's kind of device; `inputRejected` if it
 /// is not among `kinds`.
 Expected<std::unique_ptr<Platform>>
-openPlatform(const PlatformOptions &options, std::span<const PlatformKind> kinds);
+openPlatform(const PlatformOptions &options,
+             std::span<const PlatformKind> kinds);
 
 } // namespace kiln
 

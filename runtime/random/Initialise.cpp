@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/random/Initialise.h"
+#include "runtime/NarrowFloats.h"
 #include "runtime/random/Philox.h"
 
 #include <cmath>
@@ -85,6 +86,10 @@ void initialiseRange(const artifact::Variable &variable, uint64_t seed,
     return fill<int64_t>(generator, target, begin, end);
   case ElementType::i1:
     return fill<uint8_t>(generator, target, begin, end);
+  case ElementType::bf16:
+    return fill<Bfloat16>(generator, target, begin, end);
+  case ElementType::f16:
+    return fill<Half>(generator, target, begin, end);
   }
 }
 

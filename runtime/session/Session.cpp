@@ -355,7 +355,16 @@ std::vector<FedDevice> Session::findShares(std::string_view program,
   return fed;
 }
 
+// Copies of parameters that programs read follow their new values first.
 Status Session::runProgram(size_t number) {
+  if (variables_->takeChanges())
+    if (std::optional<size_t> refresh = findProgram("refresh"))
+      if (Status status = runOnDevices(*refresh); !status.ok())
+        return status;
+  return runOnDevices(number);
+}
+
+Status Session::runOnDevices(size_t number) {
   Track::Clock::time_point start = Track::Clock::now();
   for (size_t i = devices_.size(); i-- > 0;)
     devices_[i]->begin(number); // The first goes last: it may run here.

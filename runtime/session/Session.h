@@ -178,6 +178,7 @@ private:
                             size_t device) const;
   /// The first failure of a device.
   Status runProgram(size_t number);
+  Status runOnDevices(size_t number);
   /// Opens the file of the trace, if there is one and it is not open yet.
   Status openTrace() { return trace_ ? trace_->open() : Status(); }
   void beginStep(uint64_t step) {

@@ -103,12 +103,23 @@ std::optional<size_t> findNotFinite(std::span<const std::byte> bytes) {
 /// `begin` on.
 Status checkFinite(const artifact::Variable &variable, uint64_t begin,
                    std::span<const std::byte> bytes) {
-  bool isWide = variable.element_type() == artifact::ElementType::f64;
-  if (!isWide && variable.element_type() != artifact::ElementType::f32)
+  std::optional<size_t> found;
+  switch (variable.element_type()) {
+  case artifact::ElementType::f64:
+    found = findNotFinite<uint64_t, 0x7ff0000000000000>(bytes);
+    break;
+  case artifact::ElementType::f32:
+    found = findNotFinite<uint32_t, 0x7f800000>(bytes);
+    break;
+  case artifact::ElementType::bf16:
+    found = findNotFinite<uint16_t, 0x7f80>(bytes);
+    break;
+  case artifact::ElementType::f16:
+    found = findNotFinite<uint16_t, 0x7c00>(bytes);
+    break;
+  default:
     return Status();
-  std::optional<size_t> found =
-      isWide ? findNotFinite<uint64_t, 0x7ff0000000000000>(bytes)
-             : findNotFinite<uint32_t, 0x7f800000>(bytes);
+  }
   if (!found)
     return Status();
   double value;

@@ -35,6 +35,7 @@ uint64_t Variables::offset(size_t number, const Device &device) {
 }
 
 Status Variables::initialise(uint64_t seed) {
+  isChanged_ = true;
   if (!areKept())
     return Status();
   std::vector<Scratch> scratch(host_.workers());
@@ -198,6 +199,7 @@ void Variables::endReads() const {
 
 Status Variables::write(size_t number, uint64_t first,
                         std::span<const std::byte> bytes) {
+  isChanged_ = true;
   uint64_t size = elementBytes(number);
   const Tiling &tiling = tilings_[number];
   Status status;

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kiln {
@@ -37,6 +38,10 @@ public:
 
   /// Gives every variable its initial value, by all workers of the host.
   Status initialise(uint64_t seed);
+
+  /// Whether variables were written since the last call: what programs derive
+  /// from them must follow.
+  bool takeChanges() { return std::exchange(isChanged_, false); }
 
   /// Elements of a full tensor from `first` on. Of several processes only the
   /// first may read, while the rest `serveReads`.
@@ -79,6 +84,7 @@ private:
   Team &host_;
   Devices devices_;
   std::vector<Tiling> tilings_;
+  bool isChanged_ = false;
 };
 
 } // namespace kiln

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "test/compiler/CompiledModule.h"
+#include "runtime/NarrowFloats.h"
 #include "test/compiler/TestDevice.h"
 
 #include "mlir/Parser/Parser.h"
@@ -103,6 +104,10 @@ static std::vector<std::byte> encode(artifact::ElementType type,
     return encodeAs<int64_t>(values);
   case artifact::ElementType::i1:
     return encodeAs<uint8_t>(values);
+  case artifact::ElementType::bf16:
+    return encodeAs<Bfloat16>(values);
+  case artifact::ElementType::f16:
+    return encodeAs<Half>(values);
   }
   return {};
 }
@@ -131,6 +136,10 @@ static std::vector<double> decode(artifact::ElementType type,
     return decodeAs<int64_t>(bytes);
   case artifact::ElementType::i1:
     return decodeAs<uint8_t>(bytes);
+  case artifact::ElementType::bf16:
+    return decodeAs<Bfloat16>(bytes);
+  case artifact::ElementType::f16:
+    return decodeAs<Half>(bytes);
   }
   return {};
 }

@@ -46,11 +46,12 @@ function with numbered values.
 @dataclass
 class Stage:
     """A section of the page. Excerpts are pairs of patterns, of the first and the last line; each is searched from the
-    end of the one before. With `on` the pass is run by kiln-opt on the IR that the stage of this name left. `hidden`
-    are (pattern, replacement) of text that depends on the machine."""
+    end of the one before. With `on` the pass is run by kiln-opt, with `options`, on the IR that the stage of this name
+    left. `hidden` are (pattern, replacement) of text that depends on the machine."""
     paragraph: str
     excerpts: tuple = ()
     on: str = ""
+    options: str = ""
     hidden: tuple = ()
 
 
@@ -61,12 +62,14 @@ PROCESSOR = ((r"(items = array<i64: )[^>]*", r"\1..."), (r"(tuning = \{)[^}]*", 
 
 # In the order of the pipeline.
 STAGES = {
-    "round-activations": Stage("""
-        With `training.precision: bf16` each f32 value that is computed per sample is converted to bf16 and back, and so
-        is a parameter where it is used as a matrix. The config of this page trains in f32, so its pipeline leaves the
-        pass out; below it is run on the model by hand. Look at the contraction: both operands have been rounded to
-        bf16, while the op itself still computes in f32.""",
-        ((r"= kiln\.convert", r"= kiln\.contract"),), on="model"),
+    "apply-precision": Stage("""
+        Gives a model the element types of `training.precision`. The config of this page trains in f32, so its pipeline
+        leaves the pass out; below it is run on the model by hand, with the types of `precision: bf16`. The parameter
+        `weight` stays f32, and its working copy, which the function reads, is bf16. Look at the contraction: it takes
+        operands of bf16, accumulates in f32 and rounds its result once; the loss is computed in f32.""",
+        ((r"kiln\.variable @weight", r""), (r"kiln\.variable @weight\.working", r""),
+         (r"= kiln\.convert", r"= kiln\.contract")), on="model",
+        options="parameters=bf16 compute=bf16 activations=bf16 messages=bf16"),
     "differentiate": Stage("""
         The function also returns the gradient of every variable. The pass visits the ops in reverse and appends the
         vector-Jacobian product of each: `kiln.softmax` and the ops after it are the gradient of the cross entropy, the
@@ -228,9 +231,8 @@ def compile_stages(programs, folder):
     return {path.stem.split("-", 1)[1]: path for path in sorted(Path(folder).glob("*.mlir"))}
 
 
-def run_pass(programs, name, path):
-    return subprocess.run([programs / "kiln-opt", path, f"-kiln-{name}"], check=True, stdout=subprocess.PIPE,
-                          text=True).stdout
+def run_pass(programs, flag, path):
+    return subprocess.run([programs / "kiln-opt", path, flag], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def print_stage(programs, name, stage, files):
@@ -241,7 +243,9 @@ def print_stage(programs, name, stage, files):
         if source not in files:
             raise PipelineError(f"kiln compile wrote no file of the stage {source}")
         if stage.on:
-            origin, text = f"// kiln-opt {files[source].name} -kiln-{name}", run_pass(programs, name, files[source])
+            flag = f"-kiln-{name}" + (f"={stage.options}" if stage.options else "")
+            quoted = f'"{flag}"' if " " in flag else flag
+            origin, text = f"// kiln-opt {files[source].name} {quoted}", run_pass(programs, flag, files[source])
         else:
             origin, text = f"// {files[source].name}", files[source].read_text()
         shown = (hide(line, stage.hidden) for line in cut_excerpts(text, stage.excerpts, name))

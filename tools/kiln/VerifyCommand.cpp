@@ -44,15 +44,11 @@ struct Outcome {
 
 /// Batch norm, which keeps running statistics, divides by deviations over few
 /// samples.
-double boundOf(Precision precision, const Artifact &artifact) {
-  switch (precision) {
-  case Precision::F64:
+double boundOf(const PrecisionPolicy &precision, const Artifact &artifact) {
+  if (precision.isAll(FloatFormat::F64))
     return 1e-10;
-  case Precision::BF16:
+  if (precision.hasNarrowParts())
     return 2e-2;
-  case Precision::F32:
-    break;
-  }
   const auto &variables = *artifact.image().variables();
   return std::any_of(variables.begin(), variables.end(),
                      [](const artifact::Variable *variable) {
@@ -338,7 +334,7 @@ int comparePlans(const Trials &trials, const Config &config,
     if (SignalGuard::received())
       return 0;
     verdicts.add(plan.name(), outcome, [&] {
-      if (config.training.precision == Precision::F64)
+      if (config.training.precision.isAll(FloatFormat::F64))
         return double(INFINITY);
       if (exact.empty())
         exact = trials.trainInF64(comparison.single).losses;

@@ -64,7 +64,7 @@ public:
     return serveGemm({product.m, product.n, product.k, product.aRowStride,
                       product.aColumnStride, product.bRowStride,
                       product.bColumnStride, /*cRowStride=*/product.n,
-                      product.elementType});
+                      product.types});
   }
   FailureOr<ServedKernel> operator()(const AttentionForm &form) {
     if (form.isGradient)

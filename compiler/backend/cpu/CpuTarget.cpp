@@ -16,6 +16,10 @@ std::string CpuTarget::describe() const {
          std::to_string(l1Bytes) + " and " + std::to_string(l2Bytes) + " bytes";
 }
 
+bool CpuTarget::hasFeature(const std::string &feature) const {
+  return ("," + features + ",").find(",+" + feature + ",") != std::string::npos;
+}
+
 CpuTarget CpuTarget::host() {
   CpuTarget target;
   target.name = llvm::sys::getHostCPUName().str();

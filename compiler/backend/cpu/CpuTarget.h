@@ -22,6 +22,9 @@ struct CpuTarget {
     return vectorBytes / elementBytes;
   }
 
+  /// Whether it has a feature by LLVM's name, such as `f16c`.
+  bool hasFeature(const std::string &feature) const;
+
   /// All that code depends on, for the keys of caches.
   std::string describe() const;
 

@@ -45,6 +45,10 @@ private:
   Row findRow(Value ids, Value position, Value first, int64_t rows);
   void emitEmbedding(EmbeddingOp op);
   void emitEmbeddingGrad(EmbeddingGradOp op);
+  void emitEmbeddingGradInScratch(EmbeddingGradOp op);
+  void addRows(EmbeddingGradOp op, Value first, Value last,
+               function_ref<Value(Value row, Value column)> getPlace,
+               Value sums);
 
   using EmitItem = function_ref<void(Value item)>;
   void addStage(StringRef name, int64_t items, EmitItem emitItem);
@@ -54,6 +58,11 @@ private:
   Value load(Value value, Value position) {
     return loadElement(builder, loc, buffer(value), position,
                        getElementTypeOrSelf(value.getType()));
+  }
+  Value narrow(Value value, Type element) {
+    return value.getType() == element
+               ? value
+               : arith::TruncFOp::create(builder, loc, element, value);
   }
   ArrayRef<int64_t> shape(Value value) {
     return cast<RankedTensorType>(value.getType()).getShape();
@@ -70,6 +79,7 @@ private:
   OpBuilder builder;
   Location loc;
   func::FuncOp stage;
+  int64_t scratchElements = 0; // Of each worker, f32.
 };
 
 } // namespace
@@ -87,7 +97,9 @@ void GeneralEmitter::addStage(StringRef name, int64_t items,
   stages.stages.push_back({stageSymbol, items});
   if (!module)
     return;
-  stage = createStage(module, stageSymbol, getBufferTypes(body, 0, Type()));
+  stage = createStage(module, stageSymbol,
+                      getBufferTypes(body, scratchElements * kMaxWorkers,
+                                     builder.getF32Type()));
   builder.setInsertionPointToStart(&stage.front());
   StageRange range = getRange(stage);
   auto loop = scf::ForOp::create(builder, loc, range.begin, range.end,
@@ -144,9 +156,9 @@ void GeneralEmitter::emitStructured(Structured op) {
       storeElement(builder, loc, emitPoint(), buffer(result), item);
       return;
     }
+    Type accumulator = getAccumulatorType(type.getElementType());
     Value total = arith::ConstantOp::create(
-        builder, loc,
-        getNeutral(builder, op.getReduction(), type.getElementType()));
+        builder, loc, getNeutral(builder, op.getReduction(), accumulator));
     SmallVector<scf::ForOp> nest;
     for (unsigned dim : reduced) {
       nest.push_back(scf::ForOp::create(builder, loc, index().constant(0),
@@ -162,7 +174,8 @@ void GeneralEmitter::emitStructured(Structured op) {
       builder.setInsertionPointAfter(loop);
       inner = loop.getResult(0);
     }
-    storeElement(builder, loc, inner, buffer(result), item);
+    storeElement(builder, loc, narrow(inner, type.getElementType()),
+                 buffer(result), item);
   });
 }
 
@@ -285,14 +298,44 @@ void GeneralEmitter::emitEmbedding(EmbeddingOp op) {
            });
 }
 
-// A worker owns columns and walks the ids in order, so that gradients of a
-// repeated id are added in a fixed order.
+// Adds the columns [first, last) of all gradient rows to the sums of their ids,
+// in the order of the ids, so that gradients of a repeated id are added in a
+// fixed order.
+void GeneralEmitter::addRows(EmbeddingGradOp op, Value first, Value last,
+                             function_ref<Value(Value, Value)> getPlace,
+                             Value sums) {
+  ArrayRef<int64_t> table = shape(op.getResult());
+  Type accumulator = cast<MemRefType>(sums.getType()).getElementType();
+  forRange(tensorElements(op.getIds()), [&](Value token) {
+    Row row = findRow(op.getIds(), token, op.getFirst(), table[0]);
+    Value source = index().mul(token, table[1]);
+    // A row outside of this shard adds no columns.
+    Value end = row.isInside ? Value(arith::SelectOp::create(
+                                   builder, loc, row.isInside, last, first))
+                             : last;
+    auto loop =
+        scf::ForOp::create(builder, loc, first, end, index().constant(1));
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointToStart(loop.getBody());
+    Value column = loop.getInductionVar();
+    Value place = getPlace(row.number, column);
+    Value old = loadElement(builder, loc, sums, place, accumulator);
+    Value grad = load(op.getGrad(), index().add(source, column));
+    if (grad.getType() != accumulator)
+      grad = arith::ExtFOp::create(builder, loc, accumulator, grad);
+    storeElement(builder, loc, arith::AddFOp::create(builder, loc, old, grad),
+                 sums, place);
+  });
+}
+
+// A worker owns columns.
 void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
   int64_t width = tuning.gradientColumns;
   ArrayRef<int64_t> table = shape(op.getResult());
-  int64_t columns = table[1],
-          ids = cast<RankedTensorType>(op.getIds().getType()).getNumElements();
+  int64_t columns = table[1];
   Type element = getElementTypeOrSelf(op.getType());
+  if (isNarrow(element))
+    return emitEmbeddingGradInScratch(op);
   addStage("_clear", table[0], [&](Value row) {
     Value zero =
         arith::ConstantOp::create(builder, loc, builder.getZeroAttr(element));
@@ -305,25 +348,50 @@ void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
     Value first = index().mul(block, width);
     Value last = index().min(index().add(first, index().constant(width)),
                              index().constant(columns));
-    forRange(ids, [&](Value token) {
-      Row row = findRow(op.getIds(), token, op.getFirst(), table[0]);
-      Value target = index().mul(row.number, columns),
-            source = index().mul(token, columns);
-      // A row outside of this shard adds no columns.
-      Value end = row.isInside ? Value(arith::SelectOp::create(
-                                     builder, loc, row.isInside, last, first))
-                               : last;
+    addRows(
+        op, first, last,
+        [&](Value row, Value column) {
+          return index().add(index().mul(row, columns), column);
+        },
+        buffer(op.getResult()));
+  });
+}
+
+// A table of 16 bits cannot hold sums: a worker adds up its columns in scratch
+// and rounds them once.
+void GeneralEmitter::emitEmbeddingGradInScratch(EmbeddingGradOp op) {
+  int64_t width = tuning.gradientColumns;
+  ArrayRef<int64_t> table = shape(op.getResult());
+  int64_t rows = table[0], columns = table[1];
+  Type element = getElementTypeOrSelf(op.getType());
+  scratchElements = llvm::alignTo(rows * width, 16);
+  stages.scratchBytesPerWorker = scratchElements * sizeof(float);
+  addStage("", llvm::divideCeil(columns, width), [&](Value block) {
+    Value first = index().mul(block, width);
+    Value last = index().min(index().add(first, index().constant(width)),
+                             index().constant(columns));
+    Value sums = stage.getArgument(body.getNumArguments() + 1);
+    Value base = index().mul(getRange(stage).worker, scratchElements);
+    auto getPlace = [&](Value row, Value column) {
+      Value offset = arith::SubIOp::create(builder, loc, column, first);
+      return index().add(base, index().add(index().mul(row, width), offset));
+    };
+    Value zero = arith::ConstantOp::create(
+        builder, loc, builder.getZeroAttr(builder.getF32Type()));
+    forRange(rows * width, [&](Value place) {
+      storeElement(builder, loc, zero, sums, index().add(base, place));
+    });
+    addRows(op, first, last, getPlace, sums);
+    forRange(rows, [&](Value row) {
       auto loop =
-          scf::ForOp::create(builder, loc, first, end, index().constant(1));
+          scf::ForOp::create(builder, loc, first, last, index().constant(1));
       OpBuilder::InsertionGuard guard(builder);
       builder.setInsertionPointToStart(loop.getBody());
-      Value place = index().add(target, loop.getInductionVar());
-      Value old =
-          loadElement(builder, loc, buffer(op.getResult()), place, element);
-      Value grad =
-          load(op.getGrad(), index().add(source, loop.getInductionVar()));
-      storeElement(builder, loc, arith::AddFOp::create(builder, loc, old, grad),
-                   buffer(op.getResult()), place);
+      Value column = loop.getInductionVar();
+      Value sum = loadElement(builder, loc, sums, getPlace(row, column),
+                              builder.getF32Type());
+      storeElement(builder, loc, narrow(sum, element), buffer(op.getResult()),
+                   index().add(index().mul(row, columns), column));
     });
   });
 }

@@ -134,8 +134,17 @@ Value TileWriter::zeros(int64_t size) {
       builder, loc, cast<TypedAttr>(builder.getZeroAttr(vectorType(size))));
 }
 
+static Type getStoredType(Value buffer) {
+  return cast<MemRefType>(buffer.getType()).getElementType();
+}
+
 Value TileWriter::load(Value buffer, Value place, int64_t size) {
-  return vector::LoadOp::create(builder, loc, vectorType(size), buffer, place);
+  Type stored = getStoredType(buffer);
+  Value value = vector::LoadOp::create(
+      builder, loc, VectorType::get(size, stored), buffer, place);
+  return stored == elementType
+             ? value
+             : arith::ExtFOp::create(builder, loc, vectorType(size), value);
 }
 
 Value TileWriter::loadPadded(Value buffer, Value place, int64_t size) {
@@ -150,14 +159,27 @@ Value TileWriter::loadPadded(Value buffer, Value place, int64_t size) {
 }
 
 Value TileWriter::loadScalar(Value buffer, Value place) {
-  return memref::LoadOp::create(builder, loc, buffer, place);
+  Value value = memref::LoadOp::create(builder, loc, buffer, place);
+  return getStoredType(buffer) == elementType
+             ? value
+             : arith::ExtFOp::create(builder, loc, elementType, value);
 }
 
 void TileWriter::store(Value value, Value buffer, Value place) {
-  if (isa<VectorType>(value.getType()))
+  auto vector = dyn_cast<VectorType>(value.getType());
+  if (Type stored = getStoredType(buffer); stored != elementType)
+    value = arith::TruncFOp::create(
+        builder, loc, vector ? Type(vector.clone(stored)) : stored, value);
+  if (vector)
     vector::StoreOp::create(builder, loc, value, buffer, place);
   else
     memref::StoreOp::create(builder, loc, value, buffer, place);
+}
+
+void TileWriter::prefetchRow(Value buffer, Value place, int64_t size) {
+  int64_t line = 64 * 8 / getStoredType(buffer).getIntOrFloatBitWidth();
+  for (int64_t element = 0; element < size; element += line)
+    prefetch(buffer, add(place, element));
 }
 
 void TileWriter::prefetch(Value buffer, Value place) {

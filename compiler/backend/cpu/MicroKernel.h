@@ -45,6 +45,8 @@ public:
   void branch(mlir::Value condition, llvm::function_ref<void()> then,
               llvm::function_ref<void()> otherwise = nullptr);
 
+  // Loads and stores convert between the type in which the code computes and
+  // that of the buffer.
   mlir::VectorType vectorType(int64_t size) const;
   mlir::Value zeros(int64_t size);
   mlir::Value load(mlir::Value buffer, mlir::Value place, int64_t size);
@@ -53,8 +55,8 @@ public:
   mlir::Value loadPadded(mlir::Value buffer, mlir::Value place, int64_t size);
   mlir::Value loadScalar(mlir::Value buffer, mlir::Value place);
   void store(mlir::Value value, mlir::Value buffer, mlir::Value place);
-  /// Asks for the line at `place`, to be written.
-  void prefetch(mlir::Value buffer, mlir::Value place);
+  /// Asks for the lines of `size` elements, to be written.
+  void prefetchRow(mlir::Value buffer, mlir::Value place, int64_t size);
   /// The first `size` lanes of a register.
   mlir::Value firstLanes(mlir::Value vector, int64_t size);
   /// Transposes `lanes` registers of `lanes` elements.
@@ -62,10 +64,12 @@ public:
 
   mlir::OpBuilder &builder;
   mlir::Location loc;
-  mlir::Type elementType;
-  int64_t lanes; ///< Elements of one register.
+  mlir::Type elementType; ///< In which the code computes: f32 or f64.
+  int64_t lanes;          ///< Elements of one register.
 
 private:
+  void prefetch(mlir::Value buffer, mlir::Value place);
+
   mlir::Block *entry = nullptr;
   llvm::DenseMap<int64_t, mlir::Value> indices;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/ObjectCode.h"
+#include "compiler/backend/cpu/ExpandConversions.h"
 #include "compiler/config/TemporaryFiles.h"
 
 #include "mlir/Conversion/Passes.h"
@@ -72,9 +73,12 @@ StageRange getRange(func::FuncOp stage) {
 
 // Every vector operation that has a polynomial gets it: one call of scalar libm
 // in a loop costs more than the rest of most kernels.
-static LogicalResult approximateMath(ModuleOp module) {
+static LogicalResult expand(ModuleOp module, const CpuTarget &target,
+                            bool preciseMath) {
   RewritePatternSet patterns(module.getContext());
-  populateMathPolynomialApproximationPatterns(patterns);
+  if (!preciseMath)
+    populateMathPolynomialApproximationPatterns(patterns);
+  addConversionPatterns(patterns, target);
   return applyPatternsGreedily(module, std::move(patterns));
 }
 
@@ -120,8 +124,9 @@ void loadLoweringDialects(MLIRContext &context) {
     context.getOrLoadDialect(name);
 }
 
-static LogicalResult lowerToLlvmDialect(ModuleOp module, bool preciseMath) {
-  if (!preciseMath && failed(approximateMath(module)))
+static LogicalResult
+lowerToLlvmDialect(ModuleOp module, const CpuTarget &target, bool preciseMath) {
+  if (failed(expand(module, target, preciseMath)))
     return failure();
   PassManager manager(module.getContext());
   buildLowering(manager);
@@ -231,7 +236,7 @@ FailureOr<std::string> compileObject(ModuleOp module, const CpuTarget &target,
       llvm::all_of(module.getOps<func::FuncOp>(), [](func::FuncOp function) {
         return function->hasAttr(kVectorisedAttribute);
       });
-  if (failed(lowerToLlvmDialect(module, preciseMath)))
+  if (failed(lowerToLlvmDialect(module, target, preciseMath)))
     return failure();
   SmallVector<LLVM::LLVMFuncOp> stages;
   for (auto function : module.getOps<LLVM::LLVMFuncOp>())

@@ -195,9 +195,34 @@ INSTANTIATE_TEST_SUITE_P(
                   "found '1', wanted a number of at least 0 and below 1"},
         BadConfig{"tied_head: false", "attention_dropout: -0.1", "found '-0.1"},
         BadConfig{"tied_head: false", "tied_head: 'true'", "the quoted text"},
-        BadConfig{"precision: f32", "precision: f16",
-                  "17:14: error: training.precision: found 'f16', wanted f32, "
-                  "f64 or bf16"},
+        BadConfig{"precision: f32", "precision: fp16",
+                  "17:14: error: training.precision: found 'fp16', wanted f32, "
+                  "f64, bf16 or f16, or a map of parts such as"},
+        BadConfig{"precision: f32", "precision: {computes: bf16}",
+                  "found the part 'computes', wanted preset, parameters, "
+                  "compute, activations, gradients, messages, master or "
+                  "moments (did you mean 'compute'?)"},
+        BadConfig{"precision: f32", "precision: {preset: bf16, moments: none}",
+                  "found 'none' for moments, wanted f32, f64, bf16 or f16"},
+        BadConfig{"precision: f32",
+                  "precision: {parameters: f32, compute: f16, master: none}",
+                  "found master: none with parameters: f32: stochastic "
+                  "rounding is for parameters of 16 bits, and these are their "
+                  "own master; wanted parameters: bf16, or no master"},
+        BadConfig{"precision: f32", "precision: {preset: f16, master: none}",
+                  "found master: none with parameters: f16, which has too "
+                  "small a range for updates"},
+        BadConfig{"precision: f32", "precision: {preset: bf16, compute: f16}",
+                  "found parameters: bf16 with compute: f16; wanted one type "
+                  "of 16 bits"},
+        BadConfig{"precision: f32", "precision: {compute: f64}",
+                  "found compute: f64 with parameters: f32; f64 is for all "
+                  "parts or none"},
+        BadConfig{"precision: f32", "precision: {preset: bf16, master: bf16}",
+                  "found master: bf16, which would lose small updates; wanted "
+                  "master: f32, or none for stochastic rounding"},
+        BadConfig{"precision: f32", "precision: {preset: f16, moments: f16}",
+                  "found moments: f16, in which squares of gradients vanish"},
         BadConfig{"tied_head: false", "max_positions: 63",
                   "63 is less than model.sequence = 64"},
         BadConfig{"[0.9, 0.95]", "[0.9]", "found a list of 1, wanted"},

@@ -103,7 +103,7 @@ void checkMesh(int64_t data, int64_t tensor) {
   auto function = func::FuncOp::create(builder, loc, "pairs",
                                        builder.getFunctionType({type}, {}));
   builder.setInsertionPointToEnd(function.addEntryBlock());
-  Resharder resharder(builder, mesh);
+  Resharder resharder(builder, mesh, /*messages=*/nullptr);
   Value x = function.getArgument(0);
   SmallVector<Value> results;
   std::vector<Sharding> targets;

@@ -186,14 +186,41 @@ func.func @reshaped(%x: tensor<?x6xf32> {kiln.input = "x"}, %w: tensor<6x8xf32> 
 
 // -----
 
-// bf16 is moved as f32, which is exact, and added in f32.
-// CHECK-LABEL: func.func @bf16(
-// CHECK: %[[ROUNDED:.*]] = kiln.convert %{{.*}} : tensor<4xf32> -> tensor<4xbf16>
-// CHECK: %[[WIDE:.*]] = kiln.convert %[[ROUNDED]] : tensor<4xbf16> -> tensor<4xf32>
-// CHECK: %[[FULL:.*]] = kiln.all_gather %[[WIDE]] over ["tensor"] {{.*}} : (tensor<4xf32>) -> tensor<8xf32>
-// CHECK: kiln.convert %[[FULL]] : tensor<8xf32> -> tensor<8xbf16>
-kiln.variable @v : tensor<8xf32> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["tensor"]>]>}
-func.func @bf16(%v: tensor<8xf32> {kiln.variable = @v}) -> tensor<8xbf16> attributes {kiln.evaluation = ["y"]} {
-  %y = kiln.convert %v : tensor<8xf32> -> tensor<8xbf16>
-  return %y : tensor<8xbf16>
+// A value of 16 bits is moved before it is widened.
+// CHECK-LABEL: func.func @widened(
+// CHECK: %[[FULL:.*]] = kiln.all_gather %{{.*}} over ["tensor"] {{.*}} : (tensor<4xbf16>) -> tensor<8xbf16>
+// CHECK: kiln.convert %[[FULL]] : tensor<8xbf16> -> tensor<8xf32>
+kiln.variable @v : tensor<8xbf16> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["tensor"]>]>}
+func.func @widened(%v: tensor<8xbf16> {kiln.variable = @v}) -> tensor<8xf32> attributes {kiln.evaluation = ["y"]} {
+  %y = kiln.convert %v : tensor<8xbf16> -> tensor<8xf32>
+  return %y : tensor<8xf32>
+}
+
+// -----
+
+// With messages of 16 bits each device rounds its term; the sum is of these.
+// CHECK-LABEL: func.func @narrow_messages(
+// CHECK: %[[TERM:.*]] = kiln.contract {{.*}} -> tensor<?x3xbf16>
+// CHECK: kiln.all_reduce sum %[[TERM]] over ["tensor"] : (tensor<?x3xbf16>) -> tensor<?x3xbf16>
+module attributes {kiln.precision = {messages = bf16}} {
+  kiln.variable @v : tensor<8x3xbf16> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["tensor"]>, #kiln.cut<[]>]>}
+  func.func @narrow_messages(%x: tensor<?x8xbf16> {kiln.input = "x"}, %v: tensor<8x3xbf16> {kiln.variable = @v}) -> tensor<?x3xbf16> attributes {kiln.evaluation = ["y"]} {
+    %y = kiln.contract "bk,kn->bn" %x, %v : tensor<?x8xbf16>, tensor<8x3xbf16> -> tensor<?x3xbf16>
+    return %y : tensor<?x3xbf16>
+  }
+}
+
+// -----
+
+// With wide messages the sum alone is rounded.
+// CHECK-LABEL: func.func @wide_messages(
+// CHECK: %[[TERM:.*]] = kiln.contract {{.*}} -> tensor<?x3xf32>
+// CHECK: %[[SUM:.*]] = kiln.all_reduce sum %[[TERM]] over ["tensor"] : (tensor<?x3xf32>) -> tensor<?x3xf32>
+// CHECK: kiln.convert %[[SUM]] : tensor<?x3xf32> -> tensor<?x3xbf16>
+module attributes {kiln.precision = {messages = f32}} {
+  kiln.variable @v : tensor<8x3xbf16> parameter zeros {sharding = #kiln.sharding<[#kiln.cut<["tensor"]>, #kiln.cut<[]>]>}
+  func.func @wide_messages(%x: tensor<?x8xbf16> {kiln.input = "x"}, %v: tensor<8x3xbf16> {kiln.variable = @v}) -> tensor<?x3xbf16> attributes {kiln.evaluation = ["y"]} {
+    %y = kiln.contract "bk,kn->bn" %x, %v : tensor<?x8xbf16>, tensor<8x3xbf16> -> tensor<?x3xbf16>
+    return %y : tensor<?x3xbf16>
+  }
 }

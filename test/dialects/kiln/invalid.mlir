@@ -217,7 +217,7 @@ func.func @batch_is_no_number(%x: tensor<?x8xf32>, %y: tensor<8x8xf32>) {
 // -----
 
 func.func @contract_of_other_elements(%x: tensor<4x8xf32>, %y: tensor<8x2xf64>) {
-  // expected-error @+1 {{'kiln.contract' op has elements of type 'f64' in an operand and 'f32' in the result}}
+  // expected-error @+1 {{'kiln.contract' op has operands with elements of type 'f32' and 'f64'; wanted one type}}
   %0 = kiln.contract "mk,kn->mn" %x, %y : tensor<4x8xf32>, tensor<8x2xf64> -> tensor<4x2xf32>
   return
 }
@@ -427,7 +427,7 @@ func.func @head_of_other_width(%x: tensor<4x8xf32>, %w: tensor<16x4xf32>, %label
 // -----
 
 func.func @head_with_other_results(%x: tensor<4x8xf32>, %w: tensor<16x8xf32>, %labels: tensor<4xi32>) {
-  // expected-error @+1 {{'kiln.head_loss' op must have two scalars as results, and perhaps gradients of the types of x and weight}}
+  // expected-error @+1 {{'kiln.head_loss' op must have two scalars as results, and perhaps gradients of the shapes of x and weight}}
   %0:4 = kiln.head_loss %x, %w, %labels : (tensor<4x8xf32>, tensor<16x8xf32>, tensor<4xi32>) -> (tensor<f32>, tensor<f32>, tensor<4x8xf32>, tensor<4x8xf32>)
   return
 }
@@ -460,7 +460,7 @@ func.func @attention_with_other_results(%packed: tensor<1x4x3x2x8xf32>) {
 
 // Integers have no fractions: they are added and multiplied, not divided.
 func.func @quotient_of_integers(%x: tensor<4xi32>) {
-  // expected-error @+1 {{'kiln.div' op operand #0 must be ranked tensor of 32-bit float or 64-bit float or bfloat16 type values, but got 'tensor<4xi32>'}}
+  // expected-error @+1 {{'kiln.div' op operand #0 must be ranked tensor of 32-bit float or 64-bit float or bfloat16 type or 16-bit float values, but got 'tensor<4xi32>'}}
   %0 = kiln.div %x, %x : tensor<4xi32>
   return
 }
@@ -640,9 +640,9 @@ func.func @f(%x: tensor<4xf32>) {
 // -----
 
 module attributes {kiln.mesh = #kiln.mesh<["data"], [2]>} {
-  func.func @f(%x: tensor<4xbf16>) {
-    // expected-error @below {{moves elements of type 'bf16'; wanted f32, f64, i32 or i64}}
-    %y = kiln.all_gather %x over ["data"] along [0] blocks [1] units [1] : (tensor<4xbf16>) -> tensor<8xbf16>
+  func.func @f(%x: tensor<4xi1>) {
+    // expected-error @below {{moves elements of type 'i1'; wanted floats, i32 or i64}}
+    %y = kiln.all_gather %x over ["data"] along [0] blocks [1] units [1] : (tensor<4xi1>) -> tensor<8xi1>
     return
   }
 }
@@ -659,16 +659,32 @@ kiln.variable @w : tensor<8xf32> parameter zeros {sharding = #kiln.sharding<[#ki
 
 // -----
 
-func.func @contract_bf16(%x: tensor<4x8xbf16>, %w: tensor<8x2xbf16>) -> tensor<4x2xbf16> {
-  // expected-error @below {{sums elements of type 'bf16'; wanted f32 or f64, as kiln.convert makes them}}
-  %y = kiln.contract "bk,kn->bn" %x, %w : tensor<4x8xbf16>, tensor<8x2xbf16> -> tensor<4x2xbf16>
-  return %y : tensor<4x2xbf16>
+func.func @contract_to_f16(%x: tensor<4x8xbf16>, %w: tensor<8x2xbf16>) -> tensor<4x2xf16> {
+  // expected-error @below {{has a result with elements of type 'f16'; from 'bf16' wanted 'f32' or 'bf16'}}
+  %y = kiln.contract "bk,kn->bn" %x, %w : tensor<4x8xbf16>, tensor<8x2xbf16> -> tensor<4x2xf16>
+  return %y : tensor<4x2xf16>
+}
+
+// -----
+
+func.func @add_bf16(%x: tensor<4xbf16>) -> tensor<4xbf16> {
+  // expected-error @below {{computes on elements of type 'bf16'; wanted f32 or f64, as kiln.convert makes them}}
+  %y = kiln.add %x, %x : tensor<4xbf16>
+  return %y : tensor<4xbf16>
+}
+
+// -----
+
+func.func @convert_by_two_steps(%x: tensor<4xf64>) -> tensor<4xbf16> {
+  // expected-error @below {{converts elements of type 'f64' to 'bf16'; wanted f32 in between}}
+  %y = kiln.convert %x : tensor<4xf64> -> tensor<4xbf16>
+  return %y : tensor<4xbf16>
 }
 
 // -----
 
 func.func @sum_bf16(%x: tensor<4x8xbf16>) -> tensor<4xbf16> {
-  // expected-error @below {{sums elements of type 'bf16'; wanted f32 or f64}}
+  // expected-error @below {{computes on elements of type 'bf16'; wanted f32 or f64}}
   %y = kiln.sum "bn->b" %x : tensor<4x8xbf16> -> tensor<4xbf16>
   return %y : tensor<4xbf16>
 }
@@ -676,7 +692,7 @@ func.func @sum_bf16(%x: tensor<4x8xbf16>) -> tensor<4xbf16> {
 // -----
 
 func.func @attention_bf16(%p: tensor<1x4x3x2x8xbf16>) -> tensor<1x4x2x8xbf16> {
-  // expected-error @below {{sums elements of type 'bf16'; wanted f32 or f64}}
+  // expected-error @below {{has a statistic with elements of type 'bf16'; from 'bf16' wanted 'f32'}}
   %y, %lse = kiln.attention %p scale 0.5 : (tensor<1x4x3x2x8xbf16>) -> (tensor<1x4x2x8xbf16>, tensor<1x2x4xbf16>)
   return %y : tensor<1x4x2x8xbf16>
 }
@@ -691,3 +707,14 @@ kiln.variable @setting.seeds : tensor<i64> setting zeros
 
 // expected-error @+1 {{'kiln.variable' op has type 'tensor<f64>'; wanted 'tensor<i64>'}}
 kiln.variable @setting.seed : tensor<f64> setting zeros
+
+// -----
+
+// expected-error @+1 {{has the role working without copy_of; wanted a working copy of a parameter}}
+kiln.variable @w : tensor<4xbf16> working zeros
+
+// -----
+
+kiln.variable @w : tensor<4xf32> moment zeros
+// expected-error @+1 {{is a copy of @w; wanted a parameter of its shape}}
+kiln.variable @w.working : tensor<4xbf16> working zeros {copy_of = @w}

@@ -29,7 +29,7 @@ struct Forward {
       : symbol(symbol), shape(shape),
         layout(shape, target, /*strips=*/1, tuning.blockRows,
                target.l2Bytes * tuning.cachePercent / 100),
-        plan(shape.elementType.getIntOrFloatBitWidth() / 8) {
+        plan(shape.types.computedBytes()) {
     keys = plan.take(layout.panels * layout.panelRows * layout.panelColumns);
     values = plan.take(shape.sequence * layout.widthStride);
     queries = plan.take(layout.blockRows * layout.widthStride);
@@ -212,7 +212,7 @@ StagePlan Forward::listStages() const {
   StagePlan stages;
   stages.stages = {{symbol, shape.batch * shape.heads * groupsPerPair}};
   stages.scratchBytesPerWorker =
-      plan.getElements() * shape.elementType.getIntOrFloatBitWidth() / 8;
+      plan.getElements() * shape.types.computedBytes();
   return stages;
 }
 
@@ -229,13 +229,16 @@ StagePlan emitAttention(ModuleOp module, StringRef symbol,
   int64_t elements =
       shape.batch * shape.sequence * shape.heads * shape.headWidth;
   int64_t scratchElements = forward.plan.getElements();
+  const ElementTypes &types = shape.types;
   func::FuncOp stage = createFlatStage(
       module, symbol, shape,
-      {3 * elements, elements, shape.batch * shape.heads * shape.sequence,
-       scratchElements * kMaxWorkers},
+      {{3 * elements, types.operands},
+       {elements, types.results},
+       {shape.batch * shape.heads * shape.sequence, types.computed()},
+       {scratchElements * kMaxWorkers, types.computed()}},
       1);
   VectorBuilder code(OpBuilder::atBlockEnd(&stage.front()), stage.getLoc(),
-                     shape.elementType, forward.layout.lanes);
+                     shape.types.computed(), forward.layout.lanes);
   StageRange range = getRange(stage);
   forward.scratch = {stage.getArgument(3 + shape.hasLengths),
                      code.multiply(range.worker, scratchElements)};

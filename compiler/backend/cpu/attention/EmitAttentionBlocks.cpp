@@ -38,7 +38,7 @@ static int64_t avoidPowersOfTwo(int64_t stride, int64_t lineElements) {
 AttentionLayout::AttentionLayout(const AttentionShape &shape,
                                  const CpuTarget &target, int64_t strips,
                                  int64_t mostRows, int64_t cacheBytes) {
-  int64_t elementBytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t elementBytes = shape.types.computedBytes();
   int64_t lineElements = 64 / elementBytes;
   bool isWide = target.vectorRegisters >= 32;
   lanes = target.lanes(elementBytes);
@@ -340,15 +340,15 @@ void AttentionBlocks::clearHidden(const QueryBlock &block, Value row,
 
 func::FuncOp createFlatStage(ModuleOp module, StringRef symbol,
                              const AttentionShape &shape,
-                             ArrayRef<int64_t> sizes, unsigned lengthsAt) {
+                             ArrayRef<FlatBuffer> flat, unsigned lengthsAt) {
   MLIRContext *context = module.getContext();
   context
       ->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect,
                     math::MathDialect, memref::MemRefDialect, scf::SCFDialect,
                     vector::VectorDialect>();
   SmallVector<Type> buffers;
-  for (int64_t size : sizes)
-    buffers.push_back(MemRefType::get({size}, shape.elementType));
+  for (const FlatBuffer &buffer : flat)
+    buffers.push_back(MemRefType::get({buffer.size}, buffer.element));
   if (shape.hasLengths)
     buffers.insert(
         buffers.begin() + lengthsAt,

@@ -120,12 +120,18 @@ private:
   const AttentionLayout &layout;
 };
 
-/// Creates a stage over flat buffers of `sizes` elements; those of lengths, if
-/// the shape has them, come as argument `lengthsAt`.
+/// A flat buffer.
+struct FlatBuffer {
+  int64_t size;
+  mlir::Type element;
+};
+
+/// Creates a stage over `flat` buffers; lengths, if the shape has them, come as
+/// argument `lengthsAt`.
 mlir::func::FuncOp createFlatStage(mlir::ModuleOp module,
                                    llvm::StringRef symbol,
                                    const AttentionShape &shape,
-                                   llvm::ArrayRef<int64_t> sizes,
+                                   llvm::ArrayRef<FlatBuffer> flat,
                                    unsigned lengthsAt);
 
 /// How many positions a sample has.

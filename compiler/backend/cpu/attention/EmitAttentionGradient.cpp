@@ -34,7 +34,7 @@ struct Backward {
            const CpuTarget &target, const AttentionGradientTuning &tuning)
       : symbol(symbol), shape(shape),
         layout(shape, target, /*strips=*/2, kBlockRows, target.l2Bytes),
-        plan(shape.elementType.getIntOrFloatBitWidth() / 8) {
+        plan(shape.types.computedBytes()) {
     int64_t panelElements =
         layout.panels * layout.panelRows * layout.panelColumns;
     int64_t headElements = layout.keyRows * layout.widthStride;
@@ -226,13 +226,18 @@ void Backward::emitItem(VectorBuilder &code, Value group, const Part &part) {
 void Backward::emitStage(ModuleOp module, const Part &part) {
   int64_t pairs = shape.batch * shape.heads;
   int64_t elements = pairs * shape.sequence * shape.headWidth;
+  const ElementTypes &types = shape.types;
   func::FuncOp stage =
       createFlatStage(module, part.symbol, shape,
-                      {3 * elements, elements, pairs * shape.sequence, elements,
-                       3 * elements, plan.getElements() * kMaxWorkers},
+                      {{3 * elements, types.operands},
+                       {elements, types.operands},
+                       {pairs * shape.sequence, types.computed()},
+                       {elements, types.operands},
+                       {3 * elements, types.results},
+                       {plan.getElements() * kMaxWorkers, types.computed()}},
                       4);
   VectorBuilder code(OpBuilder::atBlockEnd(&stage.front()), stage.getLoc(),
-                     shape.elementType, layout.lanes);
+                     shape.types.computed(), layout.lanes);
   StageRange range = getRange(stage);
   scratch = {stage.getArgument(5 + shape.hasLengths),
              code.multiply(range.worker, plan.getElements())};
@@ -268,7 +273,7 @@ StagePlan Backward::listStages() const {
     stages.stages.push_back(
         {part.symbol, shape.batch * shape.heads * part.groups});
   stages.scratchBytesPerWorker =
-      plan.getElements() * shape.elementType.getIntOrFloatBitWidth() / 8;
+      plan.getElements() * shape.types.computedBytes();
   return stages;
 }
 

@@ -131,19 +131,41 @@ Value VectorBuilder::splat(double value) {
 Value VectorBuilder::splat(Value scalar) {
   return vector::BroadcastOp::create(builder, loc, vectorType, scalar);
 }
+Type VectorBuilder::getStored(Place place, bool isVector) {
+  Type stored = cast<MemRefType>(place.buffer.getType()).getElementType();
+  return isVector ? Type(vectorType.clone(stored)) : stored;
+}
+Value VectorBuilder::toComputed(Value value) {
+  auto vector = dyn_cast<VectorType>(value.getType());
+  Type wanted = vector ? Type(vectorType) : element;
+  return value.getType() == wanted
+             ? value
+             : arith::ExtFOp::create(builder, loc, wanted, value);
+}
+Value VectorBuilder::toStored(Value value, Place place) {
+  Type wanted = getStored(place, isa<VectorType>(value.getType()));
+  return value.getType() == wanted
+             ? value
+             : arith::TruncFOp::create(builder, loc, wanted, value);
+}
+
 Value VectorBuilder::loadScalar(Place place) {
-  return memref::LoadOp::create(builder, loc, place.buffer, place.index);
+  return toComputed(
+      memref::LoadOp::create(builder, loc, place.buffer, place.index));
 }
 void VectorBuilder::storeFirst(Value vector, Place place) {
   Value first = vector::ExtractOp::create(builder, loc, vector, 0);
-  memref::StoreOp::create(builder, loc, first, place.buffer, place.index);
+  memref::StoreOp::create(builder, loc, toStored(first, place), place.buffer,
+                          place.index);
 }
 Value VectorBuilder::load(Place place) {
-  return vector::LoadOp::create(builder, loc, vectorType, place.buffer,
-                                place.index);
+  auto type = cast<VectorType>(getStored(place, /*isVector=*/true));
+  return toComputed(
+      vector::LoadOp::create(builder, loc, type, place.buffer, place.index));
 }
 void VectorBuilder::store(Value vector, Place place) {
-  vector::StoreOp::create(builder, loc, vector, place.buffer, place.index);
+  vector::StoreOp::create(builder, loc, toStored(vector, place), place.buffer,
+                          place.index);
 }
 
 Value VectorBuilder::maskBelow(Value count) {
@@ -163,13 +185,16 @@ Value VectorBuilder::maskBelow(Value count) {
                                limit);
 }
 Value VectorBuilder::loadMasked(Place place, Value mask) {
-  return vector::MaskedLoadOp::create(builder, loc, vectorType, place.buffer,
-                                      ValueRange{place.index}, mask,
-                                      splat(0.0));
+  auto type = cast<VectorType>(getStored(place, /*isVector=*/true));
+  Value zeros =
+      arith::ConstantOp::create(builder, loc, builder.getZeroAttr(type));
+  return toComputed(vector::MaskedLoadOp::create(
+      builder, loc, type, place.buffer, ValueRange{place.index}, mask, zeros));
 }
 void VectorBuilder::storeMasked(Value vector, Place place, Value mask) {
   vector::MaskedStoreOp::create(builder, loc, place.buffer,
-                                ValueRange{place.index}, mask, vector);
+                                ValueRange{place.index}, mask,
+                                toStored(vector, place));
 }
 Value VectorBuilder::select(Value mask, Value onTrue, Value onFalse) {
   return arith::SelectOp::create(builder, loc, mask, onTrue, onFalse);

@@ -61,6 +61,8 @@ public:
   mlir::Value constant(double value);
   mlir::Value splat(double value);
   mlir::Value splat(mlir::Value scalar);
+  // Loads and stores convert between the type in which the code computes and
+  // that of the buffer.
   mlir::Value loadScalar(Place place);
   void storeFirst(mlir::Value vector, Place place);
   mlir::Value load(Place place);
@@ -116,6 +118,10 @@ private:
   /// Full vectors of a row, in a loop if there are many, then the tail.
   void forRow(int64_t width,
               llvm::function_ref<void(mlir::Value, mlir::Value)> body);
+
+  mlir::Type getStored(Place place, bool isVector);
+  mlir::Value toComputed(mlir::Value value);
+  mlir::Value toStored(mlir::Value value, Place place);
 
   mlir::OpBuilder builder;
   mlir::Location loc;

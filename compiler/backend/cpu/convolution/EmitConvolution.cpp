@@ -39,7 +39,7 @@ public:
                 const CpuTarget &target)
       : module(module), symbol(symbol.str()), product(product), plan(plan),
         builder(module.getContext()),
-        write(builder, module.getLoc(), product.elementType, target) {}
+        write(builder, module.getLoc(), product.types.computed(), target) {}
 
   void emit();
 
@@ -53,11 +53,12 @@ private:
   /// A block of depth.
   struct Depth {
     Value tapRow, tapRows, tapColumn, tapColumns, channel, channels;
-    Value isFirst;
+    Value isFirst, isLast;
   };
-  /// Offsets of the rows of a tile.
+  /// Offsets of the rows of a tile in the source, in the target, and in the
+  /// sums that become its elements.
   struct Rows {
-    SmallVector<Value> source, target;
+    SmallVector<Value> source, target, sums;
   };
 
   void enterStage(StringRef stageSymbol);
@@ -72,12 +73,8 @@ private:
   SmallVector<Value> emitTile(const Item &item, const Depth &depth,
                               const Rows &rows, Value panel, int64_t vectors);
   void finish(const Depth &depth, const Rows &rows, Value column,
-              int64_t columns, ArrayRef<Value> sums);
-  bool hasOneBlock() const {
-    return plan.block.rows >= int64_t(product.rows.taps.size()) &&
-           plan.block.columns >= int64_t(product.columns.taps.size()) &&
-           plan.block.channels >= product.channels;
-  }
+              int64_t columns, ArrayRef<Value> products);
+  bool hasOneBlock() const { return plan.block.isWhole(product); }
   int64_t tailColumns() const { return product.targetChannels % plan.width; }
   int64_t rowWidth(int64_t columns) const {
     return llvm::alignTo(columns, write.lanes);
@@ -90,10 +87,16 @@ private:
   OpBuilder builder;
   TileWriter write;
   Value source, filter, result, scratch;
+  Value sums; ///< Where this worker's begin.
   StageRange range;
 };
 
 } // namespace
+
+// Elements of the packed filter.
+static int64_t getPackedSize(const SlidingPlan &plan, int64_t bytes) {
+  return llvm::alignTo(plan.panels * plan.panelStride, 64 / bytes);
+}
 
 // The packed filter, and the product.
 static StagePlan listStages(StringRef symbol, const SlidingProduct &product,
@@ -101,23 +104,25 @@ static StagePlan listStages(StringRef symbol, const SlidingProduct &product,
   StagePlan stages;
   stages.stages = {{(symbol + "_pack").str(), plan.panels * product.channels},
                    {symbol.str(), plan.rowItems * plan.columnItems}};
-  int64_t bytes = product.elementType.getIntOrFloatBitWidth() / 8;
-  stages.sharedScratchBytes =
-      llvm::alignTo(plan.panels * plan.panelStride * bytes, 64);
+  int64_t bytes = product.types.computedBytes();
+  stages.sharedScratchBytes = getPackedSize(plan, bytes) * bytes;
+  stages.scratchBytesPerWorker = plan.sumsSize * bytes;
   return stages;
 }
 
 void SlidingWriter::enterStage(StringRef stageSymbol) {
-  auto flat = [&](int64_t size) -> Type {
-    return MemRefType::get(size, product.elementType);
-  };
+  const ElementTypes &types = product.types;
   const AxisPlan &y = product.rows, &x = product.columns;
+  int64_t packed = getPackedSize(plan, types.computedBytes());
   SmallVector<Type> buffers = {
-      flat(product.batch * y.sourceSize * x.sourceSize * product.channels),
-      flat(product.filterSize),
-      flat(product.batch * y.targetSize * x.targetSize *
-           product.targetChannels),
-      flat(plan.panels * plan.panelStride)};
+      MemRefType::get(product.batch * y.sourceSize * x.sourceSize *
+                          product.channels,
+                      types.operands),
+      MemRefType::get(product.filterSize, types.operands),
+      MemRefType::get(product.batch * y.targetSize * x.targetSize *
+                          product.targetChannels,
+                      types.results),
+      MemRefType::get(packed + plan.sumsSize * kMaxWorkers, types.computed())};
   func::FuncOp stage = createStage(module, stageSymbol, buffers);
   markVectorised(stage);
   builder.setInsertionPointToStart(&stage.front());
@@ -127,6 +132,7 @@ void SlidingWriter::enterStage(StringRef stageSymbol) {
   result = stage.getArgument(2);
   scratch = stage.getArgument(3);
   range = getRange(stage);
+  sums = write.add(write.mul(range.worker, plan.sumsSize), packed);
 }
 
 //===----------------------------------------------------------------------===//
@@ -161,7 +167,7 @@ void SlidingWriter::packRow(Value taps, Value panel, Value channel,
   int64_t width = rowWidth(columns);
   Value zero = arith::ConstantOp::create(
       builder, write.loc,
-      cast<TypedAttr>(builder.getZeroAttr(product.elementType)));
+      cast<TypedAttr>(builder.getZeroAttr(product.types.computed())));
   Value from = write.add(write.mul(panel, plan.width * product.targetStride),
                          write.mul(channel, product.channelStride));
   Value to =
@@ -269,10 +275,17 @@ void SlidingWriter::forDepth(const Item &item,
             plan.block.columns, [&](Value tapColumn, Value tapColumns) {
               cut(seen, product.channels, plan.block.channels,
                   [&](Value channel, Value channels) {
-                    Value sum =
+                    Value done =
                         write.add(write.add(tapRow, tapColumn), channel);
+                    Value left = write.add(
+                        write.add(write.sub(item.fields[kTapRows],
+                                            write.add(tapRow, tapRows)),
+                                  write.sub(item.fields[kTapColumns],
+                                            write.add(tapColumn, tapColumns))),
+                        write.sub(seen, write.add(channel, channels)));
                     body({tapRow, tapRows, tapColumn, tapColumns, channel,
-                          channels, write.isEqual(sum, zero)});
+                          channels, write.isEqual(done, zero),
+                          write.isEqual(left, zero)});
                   });
             });
       });
@@ -313,6 +326,8 @@ SlidingWriter::Rows SlidingWriter::findRows(const Item &item, Value row) {
         write.add(place(y.targetSize, x.targetSize, y.targetStep, x.targetStep,
                         product.targetChannels),
                   item.fields[kTarget]));
+    rows.sums.push_back(
+        write.add(sums, write.mul(write.add(first, i), plan.itemColumns)));
   }
   return rows;
 }
@@ -323,10 +338,8 @@ void SlidingWriter::emitPanel(const Item &item, const Depth &depth,
   int64_t vectors = llvm::divideCeil(columns, write.lanes);
   write.loop(item.firstRow, item.endRow, plan.tile.rows, [&](Value row) {
     Rows rows = findRows(item, row);
-    int64_t line = 64 * 8 / product.elementType.getIntOrFloatBitWidth();
     for (Value target : rows.target)
-      for (int64_t j = 0; j < columns; j += line)
-        write.prefetch(result, write.add(write.add(target, column), j));
+      write.prefetchRow(result, write.add(target, column), columns);
     SmallVector<Value> sums = emitTile(item, depth, rows, panel, vectors);
     finish(depth, rows, column, columns, sums);
   });
@@ -369,33 +382,45 @@ SmallVector<Value> SlidingWriter::emitTile(const Item &item, const Depth &depth,
   return SmallVector<Value>(loop.getResults());
 }
 
-// Later blocks of depth accumulate into the target. All is read before anything
-// is written, because rows past the end repeat the last one.
+// Later blocks of depth are added to those before, in the target or, where it
+// cannot hold them before they are rounded, in scratch. All is read before
+// anything is written, because rows past the end repeat the last one.
 void SlidingWriter::finish(const Depth &depth, const Rows &rows, Value column,
-                           int64_t columns, ArrayRef<Value> sums) {
+                           int64_t columns, ArrayRef<Value> products) {
   int64_t vectors = llvm::divideCeil(columns, write.lanes);
-  auto place = [&](int64_t number) {
-    return write.add(write.add(rows.target[number / vectors], column),
-                     number % vectors * write.lanes);
+  bool keepsSums = plan.sumsSize != 0;
+  auto place = [&](bool isResult, int64_t number) {
+    Value row = (isResult ? rows.target : rows.sums)[number / vectors];
+    Value first = isResult ? column : write.rem(column, plan.itemColumns);
+    return write.add(write.add(row, first), number % vectors * write.lanes);
   };
   auto size = [&](int64_t number) {
     return std::min(write.lanes, columns - number % vectors * write.lanes);
   };
-  auto storeAll = [&](ArrayRef<Value> values) {
+  auto storeAll = [&](bool isResult, ArrayRef<Value> values) {
     for (auto [number, value] : llvm::enumerate(values))
-      write.store(write.firstLanes(value, size(number)), result, place(number));
+      write.store(write.firstLanes(value, size(number)),
+                  isResult ? result : scratch, place(isResult, number));
+  };
+  auto storeEither = [&](ArrayRef<Value> values) {
+    if (!keepsSums)
+      return storeAll(true, values);
+    write.branch(
+        depth.isLast, [&] { storeAll(true, values); },
+        [&] { storeAll(false, values); });
   };
   auto addAll = [&] {
     SmallVector<Value> values;
-    for (auto [number, sum] : llvm::enumerate(sums))
+    for (auto [number, value] : llvm::enumerate(products))
       values.push_back(arith::AddFOp::create(
-          builder, write.loc, sum,
-          write.loadPadded(result, place(number), size(number))));
-    storeAll(values);
+          builder, write.loc, value,
+          write.loadPadded(keepsSums ? scratch : result,
+                           place(!keepsSums, number), size(number))));
+    storeEither(values);
   };
   if (hasOneBlock())
-    return storeAll(sums);
-  write.branch(depth.isFirst, [&] { storeAll(sums); }, addAll);
+    return storeAll(true, products);
+  write.branch(depth.isFirst, [&] { storeEither(products); }, addAll);
 }
 
 void SlidingWriter::emit() {
@@ -452,7 +477,7 @@ std::optional<GemmShape> asMatrixProduct(const ConvolutionForm &form) {
   gemm.bRowStride = direction.from.stride;
   gemm.bColumnStride = direction.to.stride;
   gemm.cRowStride = gemm.n;
-  gemm.elementType = shape.elementType;
+  gemm.types = shape.types;
   return gemm;
 }
 
@@ -469,7 +494,7 @@ static SlidingProduct getProduct(const ConvolutionShape &shape,
           direction.to.stride,
           columns.window,
           shape.outputs * shape.inputs * rows.window * columns.window,
-          shape.elementType};
+          shape.types};
 }
 
 static StagePlan planSlidingStages(StringRef symbol,

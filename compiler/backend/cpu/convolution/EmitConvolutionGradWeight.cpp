@@ -35,7 +35,7 @@ public:
                const WeightPlan &plan, const CpuTarget &target)
       : module(module), symbol(symbol.str()), shape(shape), plan(plan),
         builder(module.getContext()),
-        write(builder, module.getLoc(), shape.elementType, target) {}
+        write(builder, module.getLoc(), shape.types.computed(), target) {}
 
   void emit();
 
@@ -69,7 +69,7 @@ private:
   Value scalarZero() {
     return arith::ConstantOp::create(
         builder, write.loc,
-        cast<TypedAttr>(builder.getZeroAttr(shape.elementType)));
+        cast<TypedAttr>(builder.getZeroAttr(shape.types.computed())));
   }
   int64_t tailColumns() const { return plan.columns % plan.width; }
   int64_t filterTaps() const {
@@ -96,7 +96,7 @@ static StagePlan listStages(StringRef symbol, const ConvolutionShape &shape,
   stages.stages = {
       {symbol.str(), plan.shares * plan.outputGroups * plan.columnGroups},
       {(symbol + "_sum").str(), shape.outputs}};
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t bytes = shape.types.computedBytes();
   stages.sharedScratchBytes = plan.sharedSize * bytes;
   stages.scratchBytesPerWorker = plan.workerSize * bytes;
   return stages;
@@ -104,14 +104,16 @@ static StagePlan listStages(StringRef symbol, const ConvolutionShape &shape,
 
 void WeightWriter::enterStage(const std::string &stageSymbol) {
   const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
-  auto flat = [&](int64_t size) -> Type {
-    return MemRefType::get(size, shape.elementType);
-  };
+  const ElementTypes &types = shape.types;
   SmallVector<Type> buffers = {
-      flat(shape.batch * y.size * x.size * shape.inputs),
-      flat(shape.batch * y.count * x.count * shape.outputs),
-      flat(shape.outputs * shape.inputs * filterTaps()),
-      flat(plan.sharedSize + plan.workerSize * kMaxWorkers)};
+      MemRefType::get(shape.batch * y.size * x.size * shape.inputs,
+                      types.operands),
+      MemRefType::get(shape.batch * y.count * x.count * shape.outputs,
+                      types.operands),
+      MemRefType::get(shape.outputs * shape.inputs * filterTaps(),
+                      types.results),
+      MemRefType::get(plan.sharedSize + plan.workerSize * kMaxWorkers,
+                      types.computed())};
   func::FuncOp stage = createStage(module, stageSymbol, buffers);
   markVectorised(stage);
   builder.setInsertionPointToStart(&stage.front());

@@ -2,7 +2,8 @@
 //
 // Channels are lanes, a few registers of them at once, so that comparisons do
 // not wait for each other. Loops over a window run over the part of it that
-// lies in the image.
+// lies in the image. Windows overlap, so a gradient of 16 bits is added up in
+// scratch and rounded when its image is done.
 #include "compiler/backend/cpu/convolution/EmitConvolution.h"
 
 #include "compiler/backend/cpu/MicroKernel.h"
@@ -20,9 +21,18 @@ namespace kiln::cpu {
 // Channels that are processed together.
 static int64_t getGroup(const PoolShape &shape, const CpuTarget &target,
                         const PoolTuning &tuning) {
-  int64_t lanes = target.lanes(shape.elementType.getIntOrFloatBitWidth() / 8);
+  int64_t lanes = target.lanes(shape.types.computedBytes());
   return std::min<int64_t>(tuning.registers * lanes,
                            llvm::alignTo(shape.channels, uint64_t(lanes)));
+}
+
+// Of each worker: the sums of an image's group of channels.
+static int64_t countSums(const PoolShape &shape, int64_t group) {
+  if (!shape.types.areResultsRounded())
+    return 0;
+  return llvm::alignTo(shape.windows.rows.size * shape.windows.columns.size *
+                           group,
+                       64 / shape.types.computedBytes());
 }
 
 namespace {
@@ -33,7 +43,7 @@ public:
              const CpuTarget &target, const PoolTuning &tuning)
       : module(module), symbol(symbol), shape(shape),
         builder(module.getContext()),
-        write(builder, module.getLoc(), shape.elementType, target),
+        write(builder, module.getLoc(), shape.types.computed(), target),
         group(getGroup(shape, target, tuning)) {}
 
   void emitForward();
@@ -58,9 +68,18 @@ private:
   SmallVector<Value>
   overTaps(const Taps &rows, const Taps &columns, ArrayRef<Value> initial,
            function_ref<SmallVector<Value>(Value, Value, ValueRange)> body);
-  void clear(Value buffer, Value image, Value channel, const Sizes &sizes);
-  void scatter(func::FuncOp stage, Value image, Value channel,
+  /// The gradient of the pixels of an image, for a group of channels: in the
+  /// result or in scratch.
+  struct Sums {
+    Value buffer, base;
+    int64_t pixelStride;
+  };
+  void forPixels(function_ref<void(Value pixel)> body);
+  void clear(const Sums &sums, const Sizes &sizes);
+  void scatter(func::FuncOp stage, Value image, Value channel, const Sums &sums,
                const Sizes &sizes);
+  void emitGroup(func::FuncOp stage, Value image, Value channel,
+                 const Sizes &sizes);
 
   ModuleOp module;
   StringRef symbol;
@@ -74,13 +93,19 @@ private:
 
 func::FuncOp PoolWriter::enterStage(bool isGradient) {
   const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
-  Type image = MemRefType::get(shape.batch * y.size * x.size * shape.channels,
-                               shape.elementType);
-  Type result = MemRefType::get(
-      shape.batch * y.count * x.count * shape.channels, shape.elementType);
-  SmallVector<Type> types = {image, result};
-  if (isGradient)
-    types.append({result, image});
+  int64_t images = shape.batch * y.size * x.size * shape.channels,
+          results = shape.batch * y.count * x.count * shape.channels;
+  Type operands = shape.types.operands;
+  SmallVector<Type> types = {MemRefType::get(images, operands)};
+  if (!isGradient)
+    types.push_back(MemRefType::get(results, shape.types.results));
+  else
+    types.append({MemRefType::get(results, operands),
+                  MemRefType::get(results, operands),
+                  MemRefType::get(images, shape.types.results)});
+  if (int64_t sums = countSums(shape, group); isGradient && sums != 0)
+    types.push_back(
+        MemRefType::get(sums * kMaxWorkers, shape.types.computed()));
   func::FuncOp stage = createStage(module, symbol, types);
   markVectorised(stage);
   builder.setInsertionPointToStart(&stage.front());
@@ -154,7 +179,7 @@ void PoolWriter::emitForward() {
       DenseElementsAttr::get(
           write.vectorType(write.lanes),
           builder
-              .getFloatAttr(shape.elementType,
+              .getFloatAttr(shape.types.computed(),
                             -std::numeric_limits<double>::infinity())
               .getValue()));
   write.loop(range.begin, range.end, 1, [&](Value item) {
@@ -187,23 +212,25 @@ void PoolWriter::emitForward() {
   func::ReturnOp::create(builder, write.loc);
 }
 
-void PoolWriter::clear(Value buffer, Value image, Value channel,
-                       const Sizes &sizes) {
-  const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
-  int64_t pixels = y.size * x.size;
-  write.loop(write.index(0), write.index(pixels), 1, [&](Value number) {
-    Value place = write.add(write.mul(image, pixels), number);
-    place = write.add(write.mul(place, shape.channels), channel);
+void PoolWriter::forPixels(function_ref<void(Value)> body) {
+  int64_t pixels = shape.windows.rows.size * shape.windows.columns.size;
+  write.loop(write.index(0), write.index(pixels), 1, body);
+}
+
+void PoolWriter::clear(const Sums &sums, const Sizes &sizes) {
+  forPixels([&](Value pixel) {
+    Value place = write.add(sums.base, write.mul(pixel, sums.pixelStride));
     for (auto [i, size] : llvm::enumerate(sizes))
-      write.store(write.zeros(size), buffer, write.add(place, i * write.lanes));
+      write.store(write.zeros(size), sums.buffer,
+                  write.add(place, i * write.lanes));
   });
 }
 
 // Only the first element that equals the maximum receives the gradient.
 void PoolWriter::scatter(func::FuncOp stage, Value image, Value channel,
-                         const Sizes &sizes) {
+                         const Sums &sums, const Sizes &sizes) {
   const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
-  Value from = stage.getArgument(0), to = stage.getArgument(3);
+  Value from = stage.getArgument(0);
   write.loop(write.index(0), write.index(y.count), 1, [&](Value row) {
     Taps rows = findTaps(y, row);
     write.loop(write.index(0), write.index(x.count), 1, [&](Value column) {
@@ -220,25 +247,55 @@ void PoolWriter::scatter(func::FuncOp stage, Value image, Value channel,
           [&](Value tapRow, Value tapColumn, ValueRange left) {
             Value seen = write.add(
                 tapPlace(image, rows, columns, tapRow, tapColumn), channel);
+            Value pixel =
+                write.add(write.mul(write.add(rows.start, tapRow), x.size),
+                          write.add(columns.start, tapColumn));
+            Value to = write.add(sums.base, write.mul(pixel, sums.pixelStride));
             SmallVector<Value> rest;
             for (auto [i, size] : llvm::enumerate(sizes)) {
               Value element = write.add(seen, i * write.lanes);
+              Value target = write.add(to, i * write.lanes);
               Value zero = write.zeros(size);
               Value isTaken = arith::CmpFOp::create(
                   builder, write.loc, arith::CmpFPredicate::OEQ,
                   write.load(from, element, size), greatest[i]);
               Value part = arith::SelectOp::create(builder, write.loc, isTaken,
                                                    left[i], zero);
-              write.store(arith::AddFOp::create(builder, write.loc,
-                                                write.load(to, element, size),
-                                                part),
-                          to, element);
+              write.store(arith::AddFOp::create(
+                              builder, write.loc,
+                              write.load(sums.buffer, target, size), part),
+                          sums.buffer, target);
               rest.push_back(arith::SelectOp::create(builder, write.loc,
                                                      isTaken, zero, left[i]));
             }
             return rest;
           });
     });
+  });
+}
+
+void PoolWriter::emitGroup(func::FuncOp stage, Value image, Value channel,
+                           const Sizes &sizes) {
+  const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
+  Value result = stage.getArgument(3);
+  Value first =
+      write.add(write.mul(image, y.size * x.size * shape.channels), channel);
+  Sums sums = {result, first, shape.channels};
+  int64_t kept = countSums(shape, group);
+  if (kept != 0)
+    sums = {stage.getArgument(4), write.mul(getRange(stage).worker, kept),
+            group};
+  clear(sums, sizes);
+  scatter(stage, image, channel, sums, sizes);
+  if (kept == 0)
+    return;
+  forPixels([&](Value pixel) {
+    Value from = write.add(sums.base, write.mul(pixel, sums.pixelStride));
+    Value to = write.add(first, write.mul(pixel, shape.channels));
+    for (auto [i, size] : llvm::enumerate(sizes))
+      write.store(
+          write.load(sums.buffer, write.add(from, i * write.lanes), size),
+          result, write.add(to, i * write.lanes));
   });
 }
 
@@ -249,9 +306,7 @@ void PoolWriter::emitGradient() {
   write.loop(range.begin, range.end, 1, [&](Value item) {
     Value image = write.div(item, groups), number = write.rem(item, groups);
     auto emit = [&](int64_t channels) {
-      Value channel = write.mul(number, group);
-      clear(stage.getArgument(3), image, channel, sizes(channels));
-      scatter(stage, image, channel, sizes(channels));
+      emitGroup(stage, image, write.mul(number, group), sizes(channels));
     };
     int64_t tail = shape.channels % group;
     if (tail == 0)
@@ -278,6 +333,8 @@ StagePlan planMaxPoolGradient(StringRef symbol, const PoolShape &shape,
   StagePlan stages;
   stages.stages = {{symbol.str(), shape.batch * int64_t(llvm::divideCeil(
                                                     shape.channels, group))}};
+  stages.scratchBytesPerWorker =
+      countSums(shape, group) * shape.types.computedBytes();
   return stages;
 }
 

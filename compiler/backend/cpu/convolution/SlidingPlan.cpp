@@ -133,10 +133,23 @@ static double itemCost(int64_t rows, int64_t columns, int64_t items) {
   return (1 + 8.0 / rows + 8.0 / columns) * balance * waiting + 0.0005 * items;
 }
 
+// Of the largest item that has more than one block of depth.
+static int64_t countSums(const SlidingProduct &product,
+                         const SlidingPlan &plan) {
+  if (!product.types.areResultsRounded() || plan.block.isWhole(product))
+    return 0;
+  int64_t rows = 0;
+  for (const auto &fields : plan.classes)
+    if (fields[kTapRows] * fields[kTapColumns] != 0)
+      rows = std::max(rows, fields[kItemRows]);
+  return llvm::alignTo(rows * plan.itemColumns,
+                       64 / product.types.computedBytes());
+}
+
 SlidingPlan planSliding(const SlidingProduct &product, const CpuTarget &target,
                         const ConvolutionTuning &tuning) {
   SlidingPlan plan;
-  int64_t bytes = product.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t bytes = product.types.computedBytes();
   plan.tile = chooseTile(target);
   plan.width = plan.tile.vectors * target.lanes(bytes);
   plan.panels = llvm::divideCeil(product.targetChannels, plan.width);
@@ -174,6 +187,7 @@ SlidingPlan planSliding(const SlidingProduct &product, const CpuTarget &target,
                       uint64_t(plan.width));
   plan.columnItems = llvm::divideCeil(product.targetChannels, plan.itemColumns);
   cutRows(product, bestRows, plan);
+  plan.sumsSize = countSums(product, plan);
   return plan;
 }
 

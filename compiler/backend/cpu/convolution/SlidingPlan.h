@@ -45,7 +45,7 @@ struct SlidingProduct {
   int64_t channels, targetChannels;
   int64_t channelStride, targetStride; ///< In the filter.
   int64_t filterWidth, filterSize;
-  mlir::Type elementType;
+  ElementTypes types;
 
   int64_t tapCount() const { return rows.taps.size() * columns.taps.size(); }
 };
@@ -76,6 +76,13 @@ enum ClassField : int64_t {
 /// this depth of a panel stays in the first cache.
 struct DepthBlock {
   int64_t rows, columns, channels;
+
+  /// Whether it is all of the depth.
+  bool isWhole(const SlidingProduct &product) const {
+    return rows >= int64_t(product.rows.taps.size()) &&
+           columns >= int64_t(product.columns.taps.size()) &&
+           channels >= product.channels;
+  }
 };
 
 struct SlidingPlan {
@@ -84,6 +91,7 @@ struct SlidingPlan {
   int64_t panels, panelStride;
   DepthBlock block;
   int64_t rowItems, columnItems, itemColumns;
+  int64_t sumsSize; ///< Of an item, of each worker; 0 if the target has them.
   llvm::SmallVector<std::array<int64_t, kClassFieldCount>> classes;
 };
 

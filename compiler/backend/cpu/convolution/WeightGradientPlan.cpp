@@ -111,7 +111,7 @@ WeightPlan planWeightGradient(const ConvolutionShape &shape,
                               const FilterGradientTuning &tuning) {
   WeightPlan plan;
   const WindowAxis &y = shape.windows.rows, &x = shape.windows.columns;
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t bytes = shape.types.computedBytes();
   int64_t lanes = target.lanes(bytes);
   TileShape tile = chooseTile(target);
   plan.folds = shape.inputs < lanes && x.window > 1;

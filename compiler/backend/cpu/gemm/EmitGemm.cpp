@@ -7,6 +7,8 @@
 //         for each panel, for each register tile: multiply
 // A with contiguous rows is read in place: its scalars are at constant
 // distances from one pointer, and six streams do not trouble the cache.
+// Operands of 16 bits are widened while they are packed, A with contiguous rows
+// too.
 #include "compiler/backend/cpu/gemm/EmitGemm.h"
 
 #include "compiler/backend/cpu/MicroKernel.h"
@@ -32,9 +34,13 @@ struct GemmPlan {
   int64_t itemRows, itemColumns;
   int64_t rowItems, columnItems;
   int64_t blockRows, blockDepth;
-  bool packsLeft;
+  bool packsLeft;  ///< Columns of A are dealt out to panels.
+  bool widensLeft; ///< Rows of A are copied.
   int64_t leftPanelStride, rightPanelStride; ///< Elements from panel to panel.
-  int64_t rightSize, scratchSize;            ///< Elements per worker.
+  int64_t leftRowStride;                     ///< From row to row of the copy.
+  bool keepsSums; ///< Of an item, because C cannot hold them before they are
+                  ///< rounded.
+  int64_t rightSize, leftSize, scratchSize; ///< Elements per worker.
 };
 
 } // namespace
@@ -58,7 +64,7 @@ static double splitCost(const GemmShape &shape, const GemmPlan &plan,
 
 static void chooseItems(const GemmShape &shape, const CpuTarget &target,
                         const GemmTuning &tuning, GemmPlan &plan) {
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t bytes = shape.types.computedBytes();
   int64_t panels = llvm::divideCeil(shape.n, plan.width);
   int64_t tiles = llvm::divideCeil(shape.m, plan.tile.rows);
   int64_t panelLimit =
@@ -102,10 +108,12 @@ GemmTuning::GemmTuning(const CpuTarget &target) {
 static GemmPlan makePlan(const GemmShape &shape, const CpuTarget &target,
                          const GemmTuning &tuning) {
   GemmPlan plan;
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t bytes = shape.types.computedBytes();
   plan.tile = {tuning.tileRows, tuning.tileVectors};
   plan.width = plan.tile.vectors * target.lanes(bytes);
   plan.packsLeft = shape.aColumnStride != 1;
+  plan.widensLeft =
+      !plan.packsLeft && shape.types.operands != shape.types.computed();
   // A panel of B is read once per tile of rows, from the first cache while it
   // fits. Deeper blocks save passes over C; both effects balance here. The
   // depth is the order of summation.
@@ -122,10 +130,15 @@ static GemmPlan makePlan(const GemmShape &shape, const CpuTarget &target,
   plan.leftPanelStride = skew(plan.blockDepth * plan.tile.rows);
   plan.rightPanelStride = skew(plan.blockDepth * plan.width);
   plan.rightSize = plan.itemColumns / plan.width * plan.rightPanelStride;
-  int64_t leftSize =
-      plan.packsLeft ? plan.blockRows / plan.tile.rows * plan.leftPanelStride
-                     : 0;
-  plan.scratchSize = llvm::alignTo(plan.rightSize + leftSize, 64 / bytes);
+  plan.leftRowStride = skew(plan.blockDepth);
+  plan.leftSize = plan.packsLeft
+                      ? plan.blockRows / plan.tile.rows * plan.leftPanelStride
+                  : plan.widensLeft ? plan.blockRows * plan.leftRowStride
+                                    : 0;
+  plan.keepsSums = shape.types.areResultsRounded() && plan.blockDepth < shape.k;
+  int64_t sumsSize = plan.keepsSums ? plan.itemRows * plan.itemColumns : 0;
+  plan.scratchSize =
+      llvm::alignTo(plan.rightSize + plan.leftSize + sumsSize, 64 / bytes);
   return plan;
 }
 
@@ -137,8 +150,8 @@ public:
   GemmWriter(OpBuilder &builder, func::FuncOp stage, const GemmShape &shape,
              const GemmPlan &plan, const CpuTarget &target,
              GemmEpilogue epilogue)
-      : write(builder, stage.getLoc(), shape.elementType, target), shape(shape),
-        plan(plan), epilogue(epilogue), a(stage.getArgument(0)),
+      : write(builder, stage.getLoc(), shape.types.computed(), target),
+        shape(shape), plan(plan), epilogue(epilogue), a(stage.getArgument(0)),
         b(stage.getArgument(1)), c(stage.getArgument(2)),
         extra(stage.getArguments().drop_front(3).drop_back(4)),
         scratch(stage.getArgument(stage.getNumArguments() - 4)),
@@ -157,15 +170,22 @@ private:
                       const Depth &depth);
   void packRight(Value n0, Value nEnd, const Depth &depth);
   void packLeft(Value i0, Value iEnd, const Depth &depth);
+  void widenLeft(Value i0, Value iEnd, const Depth &depth);
   void emitRows(Value i0, Value iEnd, Value column, Value panel,
                 int64_t columns, const Depth &depth);
   void emitTile(Value row, Value leftBase, Value column, Value panel,
                 int64_t rows, int64_t columns, const Depth &depth);
-  SmallVector<Value> addPrevious(ArrayRef<Value> sums, Value place,
-                                 int64_t rows, int64_t columns,
-                                 const Depth &depth);
-  void finish(ArrayRef<Value> sums, Value place, Value row, Value column,
-              int64_t rows, int64_t columns, bool isFinal);
+  /// Rows of C, or of the sums that become its elements.
+  struct Target {
+    Value buffer, place;
+    int64_t rowStride;
+  };
+  Target findPartial(const Target &result, Value row, Value column);
+  SmallVector<Value> addPrevious(ArrayRef<Value> sums, const Target &result,
+                                 const Target &partial, int64_t rows,
+                                 int64_t columns, const Depth &depth);
+  void finish(ArrayRef<Value> sums, const Target &target, Value row,
+              Value column, int64_t rows, int64_t columns, bool isFinal);
 
   bool hasOneDepthBlock() const { return plan.blockDepth >= shape.k; }
   int64_t tailColumns() const { return shape.n % plan.width; }
@@ -180,6 +200,7 @@ private:
   Value scratch;
   StageRange range;
   Value rightBase, leftBase; ///< Where this worker's panels begin.
+  Value itemRow, itemColumn; ///< The first of the item.
 };
 
 } // namespace
@@ -194,6 +215,8 @@ void GemmWriter::emit() {
     Value mEnd = write.min(write.add(m0, plan.itemRows), write.index(shape.m));
     Value nEnd =
         write.min(write.add(n0, plan.itemColumns), write.index(shape.n));
+    itemRow = m0;
+    itemColumn = n0;
     if (hasOneDepthBlock()) {
       // Items of the same columns follow each other and share the panels.
       Value isFresh = arith::OrIOp::create(write.builder, write.loc,
@@ -236,6 +259,8 @@ void GemmWriter::emitDepthBlock(Value m0, Value mEnd, Value n0, Value nEnd,
     Value iEnd = write.min(write.add(i0, plan.blockRows), mEnd);
     if (plan.packsLeft)
       packLeft(i0, iEnd, depth);
+    if (plan.widensLeft)
+      widenLeft(i0, iEnd, depth);
     auto panelOf = [&](Value column) {
       Value number = write.div(write.sub(column, n0), plan.width);
       return write.add(rightBase, write.mul(number, plan.rightPanelStride));
@@ -302,6 +327,24 @@ void GemmWriter::packLeft(Value i0, Value iEnd, const Depth &depth) {
   });
 }
 
+void GemmWriter::widenLeft(Value i0, Value iEnd, const Depth &depth) {
+  write.loop(i0, iEnd, 1, [&](Value row) {
+    Value from = write.add(write.mul(row, shape.aRowStride), depth.begin);
+    Value to =
+        write.add(leftBase, write.mul(write.sub(row, i0), plan.leftRowStride));
+    auto copy = [&](Value begin, Value end, int64_t count) {
+      write.loop(begin, end, count, [&](Value k) {
+        write.store(write.load(a, write.add(from, k), count), scratch,
+                    write.add(to, k));
+      });
+    };
+    Value whole = write.mul(write.div(depth.size, write.lanes), write.lanes);
+    copy(write.index(0), whole, write.lanes);
+    if (depth.factor % write.lanes != 0)
+      copy(whole, depth.size, 1);
+  });
+}
+
 void GemmWriter::emitRows(Value i0, Value iEnd, Value column, Value panel,
                           int64_t columns, const Depth &depth) {
   auto left = [&](Value row) {
@@ -309,6 +352,9 @@ void GemmWriter::emitRows(Value i0, Value iEnd, Value column, Value panel,
       Value number = write.div(write.sub(row, i0), plan.tile.rows);
       return write.add(leftBase, write.mul(number, plan.leftPanelStride));
     }
+    if (plan.widensLeft)
+      return write.add(leftBase,
+                       write.mul(write.sub(row, i0), plan.leftRowStride));
     return write.add(write.mul(row, shape.aRowStride), depth.begin);
   };
   Value wholeEnd = write.min(iEnd, write.index(shape.m - tailRows()));
@@ -324,73 +370,91 @@ void GemmWriter::emitRows(Value i0, Value iEnd, Value column, Value panel,
 
 void GemmWriter::emitTile(Value row, Value leftPlace, Value column, Value panel,
                           int64_t rows, int64_t columns, const Depth &depth) {
-  Value place = write.add(write.mul(row, shape.cRowStride), column);
+  Target result = {c, write.add(write.mul(row, shape.cRowStride), column),
+                   shape.cRowStride};
   int64_t vectors = llvm::divideCeil(columns, write.lanes);
   ScalarOperand left = {a, leftPlace, shape.aRowStride, shape.aColumnStride};
   if (plan.packsLeft)
     left = {scratch, leftPlace, 1, plan.tile.rows};
+  if (plan.widensLeft)
+    left = {scratch, leftPlace, plan.leftRowStride, 1};
   VectorOperand right = {scratch, panel, vectors * write.lanes};
   // C is needed only when the tile is done; by then it has arrived.
-  int64_t line = 64 * 8 / shape.elementType.getIntOrFloatBitWidth();
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; j += line)
-      write.prefetch(c, write.add(place, i * shape.cRowStride + j));
+    write.prefetchRow(c, write.add(result.place, i * shape.cRowStride),
+                      columns);
   SmallVector<Value> zeros(rows * vectors, write.zeros(write.lanes));
   SmallVector<Value> sums = emitTileProduct(write, rows, vectors, left, right,
                                             depth.size, depth.factor, zeros);
-  sums = addPrevious(sums, place, rows, columns, depth);
-  if (!epilogue) {
-    finish(sums, place, row, column, rows, columns, false);
+  Target partial = findPartial(result, row, column);
+  sums = addPrevious(sums, result, partial, rows, columns, depth);
+  if (!epilogue && !plan.keepsSums) {
+    finish(sums, result, row, column, rows, columns, false);
     return;
   }
   write.branch(
       depth.isLast,
-      [&] { finish(sums, place, row, column, rows, columns, true); },
-      [&] { finish(sums, place, row, column, rows, columns, false); });
+      [&] { finish(sums, result, row, column, rows, columns, true); },
+      [&] { finish(sums, partial, row, column, rows, columns, false); });
 }
 
-// Later blocks of k accumulate into C.
-SmallVector<Value> GemmWriter::addPrevious(ArrayRef<Value> sums, Value place,
-                                           int64_t rows, int64_t columns,
+GemmWriter::Target GemmWriter::findPartial(const Target &result, Value row,
+                                           Value column) {
+  if (!plan.keepsSums)
+    return result;
+  Value place = write.add(write.mul(write.sub(row, itemRow), plan.itemColumns),
+                          write.sub(column, itemColumn));
+  place = write.add(place, write.add(leftBase, plan.leftSize));
+  return {scratch, place, plan.itemColumns};
+}
+
+// The first block of k is added to C if C accumulates, later ones to those
+// before.
+SmallVector<Value> GemmWriter::addPrevious(ArrayRef<Value> sums,
+                                           const Target &result,
+                                           const Target &partial, int64_t rows,
+                                           int64_t columns,
                                            const Depth &depth) {
-  if (!shape.accumulate && hasOneDepthBlock())
-    return SmallVector<Value>(sums);
-  auto addAll = [&] {
+  auto addAll = [&](const Target &target) {
     SmallVector<Value> values;
     for (int64_t row = 0; row < rows; ++row)
       for (int64_t j = 0; j < columns; j += write.lanes) {
-        Value previous =
-            write.loadPadded(c, write.add(place, row * shape.cRowStride + j),
-                             std::min(write.lanes, columns - j));
+        Value previous = write.loadPadded(
+            target.buffer, write.add(target.place, row * target.rowStride + j),
+            std::min(write.lanes, columns - j));
         values.push_back(arith::AddFOp::create(write.builder, write.loc,
                                                sums[values.size()], previous));
       }
     return values;
   };
-  if (shape.accumulate)
-    return addAll();
+  auto addFirst = [&] {
+    return shape.accumulate ? addAll(result) : SmallVector<Value>(sums);
+  };
+  if (hasOneDepthBlock() || (shape.accumulate && !plan.keepsSums))
+    return addFirst();
   auto choice = scf::IfOp::create(
       write.builder, write.loc, depth.isFirst,
       [&](OpBuilder &, Location) {
-        scf::YieldOp::create(write.builder, write.loc, sums);
+        scf::YieldOp::create(write.builder, write.loc, addFirst());
       },
       [&](OpBuilder &, Location) {
-        scf::YieldOp::create(write.builder, write.loc, addAll());
+        scf::YieldOp::create(write.builder, write.loc, addAll(partial));
       });
   return SmallVector<Value>(choice.getResults());
 }
 
-void GemmWriter::finish(ArrayRef<Value> sums, Value place, Value row,
+void GemmWriter::finish(ArrayRef<Value> sums, const Target &target, Value row,
                         Value column, int64_t rows, int64_t columns,
                         bool isFinal) {
   for (auto [number, sum] : llvm::enumerate(sums)) {
     int64_t vectors = sums.size() / rows;
     int64_t i = number / vectors, j = number % vectors * write.lanes;
     Value values = write.firstLanes(sum, std::min(write.lanes, columns - j));
-    if (isFinal)
+    if (isFinal && epilogue)
       values = epilogue(write.builder, write.loc, values, write.add(row, i),
                         write.add(column, j), extra);
-    write.store(values, c, write.add(place, i * shape.cRowStride + j));
+    write.store(values, target.buffer,
+                write.add(target.place, i * target.rowStride + j));
   }
 }
 
@@ -404,8 +468,7 @@ static StagePlan listStages(StringRef symbol, const GemmShape &shape,
                             const GemmPlan &plan) {
   StagePlan stages;
   stages.stages.push_back({symbol.str(), plan.rowItems * plan.columnItems});
-  stages.scratchBytesPerWorker =
-      plan.scratchSize * shape.elementType.getIntOrFloatBitWidth() / 8;
+  stages.scratchBytesPerWorker = plan.scratchSize * shape.types.computedBytes();
   return stages;
 }
 
@@ -418,15 +481,19 @@ StagePlan emitGemm(ModuleOp module, StringRef symbol, const GemmShape &shape,
                    const CpuTarget &target, const GemmTuning &tuning,
                    TypeRange extra, GemmEpilogue epilogue) {
   GemmPlan plan = makePlan(shape, target, tuning);
-  auto flat = [&](int64_t size) -> Type {
-    return MemRefType::get(size, shape.elementType);
-  };
+  const ElementTypes &types = shape.types;
   SmallVector<Type> buffers = {
-      flat(extent(shape.m, shape.aRowStride, shape.k, shape.aColumnStride)),
-      flat(extent(shape.k, shape.bRowStride, shape.n, shape.bColumnStride)),
-      flat(extent(shape.m, shape.cRowStride, shape.n, 1))};
+      MemRefType::get(
+          extent(shape.m, shape.aRowStride, shape.k, shape.aColumnStride),
+          types.operands),
+      MemRefType::get(
+          extent(shape.k, shape.bRowStride, shape.n, shape.bColumnStride),
+          types.operands),
+      MemRefType::get(extent(shape.m, shape.cRowStride, shape.n, 1),
+                      types.results)};
   buffers.append(extra.begin(), extra.end());
-  buffers.push_back(flat(plan.scratchSize * kMaxWorkers));
+  buffers.push_back(
+      MemRefType::get(plan.scratchSize * kMaxWorkers, types.computed()));
   func::FuncOp stage = createStage(module, symbol, buffers);
   markVectorised(stage);
   OpBuilder builder = OpBuilder::atBlockBegin(&stage.front());

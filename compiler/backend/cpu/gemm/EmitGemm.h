@@ -2,6 +2,7 @@
 #ifndef KILN_COMPILER_BACKEND_CPU_GEMM_EMITGEMM_H
 #define KILN_COMPILER_BACKEND_CPU_GEMM_EMITGEMM_H
 
+#include "compiler/backend/KernelForm.h"
 #include "compiler/backend/cpu/ObjectCode.h"
 
 namespace kiln::cpu {
@@ -12,8 +13,8 @@ struct GemmShape {
   int64_t aRowStride, aColumnStride; ///< One of them is 1.
   int64_t bRowStride, bColumnStride; ///< One of them is 1.
   int64_t cRowStride;                ///< Columns of C are contiguous.
-  mlir::Type elementType;            ///< f32 or f64.
-  bool accumulate = false;           ///< C += instead of C =.
+  ElementTypes types;
+  bool accumulate = false; ///< C += instead of C =.
 };
 
 /// Neither tiles nor items change the order of additions, which is that of k

@@ -51,7 +51,7 @@ static void placeScratch(const HeadShape &shape, HeadPlan &plan) {
 HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target,
                   const HeadTuning &tuning) {
   HeadPlan plan = {};
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t bytes = shape.types.computedBytes();
   plan.tile = chooseTile(target);
   plan.lanes = plan.tile.vectors * target.lanes(bytes);
   plan.panels = llvm::divideCeil(shape.tokens, plan.lanes);
@@ -93,21 +93,25 @@ static StagePlan listStages(StringRef symbol, const HeadShape &shape,
     add("_reduce", plan.chunkPanels, plan.chunks);
   }
   add("_loss", 1, 1);
-  int64_t bytes = shape.elementType.getIntOrFloatBitWidth() / 8;
+  int64_t bytes = shape.types.computedBytes();
   stages.sharedScratchBytes = plan.sharedSize * bytes;
   stages.scratchBytesPerWorker = plan.workerSize * bytes;
   return stages;
 }
 
 StagePlan HeadWriter::emit() {
+  const ElementTypes &types = shape.types;
   auto flat = [&](int64_t size) -> Type {
-    return MemRefType::get(size, shape.elementType);
+    return MemRefType::get(size, types.computed());
   };
-  buffers = {
-      flat(shape.tokens * shape.width), flat(shape.vocabulary * shape.width),
-      MemRefType::get(shape.tokens, builder.getI32Type()), flat(1), flat(1)};
+  int64_t xSize = shape.tokens * shape.width,
+          wSize = shape.vocabulary * shape.width;
+  buffers = {MemRefType::get(xSize, types.operands),
+             MemRefType::get(wSize, types.operands),
+             MemRefType::get(shape.tokens, builder.getI32Type()), flat(1),
+             flat(1)};
   if (shape.gradients)
-    buffers.append({buffers[0], buffers[1]});
+    buffers.append({MemRefType::get(xSize, types.results), flat(wSize)});
   buffers.push_back(flat(plan.sharedSize + plan.workerSize * kMaxWorkers));
 
   StagePlan stages = listStages(symbol, shape, plan);
@@ -174,8 +178,9 @@ void HeadWriter::define(const KernelStage &stage, Body body,
 Value HeadWriter::constant(double value, int64_t size) {
   return arith::ConstantOp::create(
       builder, write.loc,
-      DenseElementsAttr::get(write.vectorType(size),
-                             builder.getFloatAttr(shape.elementType, value)));
+      DenseElementsAttr::get(
+          write.vectorType(size),
+          builder.getFloatAttr(shape.types.computed(), value)));
 }
 
 Value HeadWriter::blockEnd(Value block) {
@@ -232,10 +237,8 @@ SmallVector<Value> HeadWriter::multiply(int64_t rows, int64_t columns,
 
 void HeadWriter::prefetchTile(int64_t rows, int64_t columns, Value buffer,
                               Value place, int64_t stride) {
-  int64_t line = 64 * 8 / shape.elementType.getIntOrFloatBitWidth();
   for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < columns; j += line)
-      write.prefetch(buffer, write.add(place, i * stride + j));
+    write.prefetchRow(buffer, write.add(place, i * stride), columns);
 }
 
 // `addsTo` says at run time whether the tile is accumulated.

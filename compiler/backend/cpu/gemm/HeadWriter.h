@@ -48,7 +48,7 @@ public:
              const HeadTuning &tuning)
       : module(module), symbol(symbol), shape(shape),
         plan(makePlan(shape, target, tuning)), builder(module.getContext()),
-        write(builder, module.getLoc(), shape.elementType, target) {}
+        write(builder, module.getLoc(), shape.types.computed(), target) {}
 
   StagePlan emit();
 
@@ -93,7 +93,8 @@ private:
   mlir::Value constant(double value, int64_t size);
   mlir::Value scalar(double value) {
     return mlir::arith::ConstantOp::create(
-        builder, write.loc, builder.getFloatAttr(shape.elementType, value));
+        builder, write.loc,
+        builder.getFloatAttr(shape.types.computed(), value));
   }
   mlir::Value negate(mlir::Value condition) {
     mlir::Value yes =

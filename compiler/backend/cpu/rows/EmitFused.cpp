@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/rows/EmitFused.h"
-#include "compiler/backend/cpu/rows/FusedEmitter.h"
 #include "compiler/backend/cpu/KernelBody.h"
+#include "compiler/backend/cpu/rows/FusedEmitter.h"
 
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"

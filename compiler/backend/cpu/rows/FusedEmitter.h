@@ -2,8 +2,8 @@
 #ifndef KILN_COMPILER_BACKEND_CPU_ROWS_FUSEDEMITTER_H
 #define KILN_COMPILER_BACKEND_CPU_ROWS_FUSEDEMITTER_H
 
-#include "compiler/backend/cpu/rows/FusedPlan.h"
 #include "compiler/backend/cpu/KernelBody.h"
+#include "compiler/backend/cpu/rows/FusedPlan.h"
 
 namespace kiln::cpu {
 

@@ -86,8 +86,8 @@ static void planLongRow(FusedPlan &plan, const KernelDomain &domain,
 }
 
 FusedPlan makePlan(Block &body, const KernelDomain &domain,
-                    const RowAccess &access, const CpuTarget &target,
-                    const FusedTuning &tuning) {
+                   const RowAccess &access, const CpuTarget &target,
+                   const FusedTuning &tuning) {
   FusedPlan plan;
   plan.width = chooseWidth(body, domain, target, tuning);
   plan.finishBlock = tuning.finishBlock;

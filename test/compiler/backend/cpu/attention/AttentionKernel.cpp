@@ -14,15 +14,12 @@ LoadedKernel loadAttention(const ShapeOptions &options, bool isGradient) {
     target.vectorRegisters = options.vectorRegisters;
   return LoadedKernel(target, [&](ModuleOp module, const CpuTarget &cpu) {
     Builder builder(module.getContext());
-    AttentionShape shape = {options.batch,
-                            options.sequence,
-                            options.heads,
-                            options.headWidth,
-                            options.isCausal,
-                            /*hasLengths=*/false,
-                            options.scale,
-                            options.isDouble ? Type(builder.getF64Type())
-                                             : Type(builder.getF32Type())};
+    Type element = options.isDouble ? Type(builder.getF64Type())
+                                    : Type(builder.getF32Type());
+    AttentionShape shape = {
+        options.batch,        options.sequence, options.heads,
+        options.headWidth,    options.isCausal,
+        /*hasLengths=*/false, options.scale,    {element, element}};
     return isGradient ? emitAttentionGradient(module, "kernel", shape, cpu)
                       : emitAttention(module, "kernel", shape, cpu);
   });

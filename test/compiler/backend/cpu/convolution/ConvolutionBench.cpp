@@ -95,7 +95,7 @@ Bench prepare(const Layer &layer, int64_t batch) {
   };
   if (layer.isPool) {
     auto shape = [&](Type type) -> PoolShape {
-      return {batch, windows, layer.inputs, type};
+      return {batch, windows, layer.inputs, {type, type}};
     };
     add(
         [&](ModuleOp m, Type t, const CpuTarget &target) {
@@ -110,7 +110,7 @@ Bench prepare(const Layer &layer, int64_t batch) {
     return bench;
   }
   auto shape = [&](Type type) -> ConvolutionShape {
-    return {batch, windows, layer.inputs, layer.outputs, type};
+    return {batch, windows, layer.inputs, layer.outputs, {type, type}};
   };
   add(
       [&](ModuleOp m, Type t, const CpuTarget &target) {

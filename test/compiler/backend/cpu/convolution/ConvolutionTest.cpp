@@ -175,9 +175,11 @@ Values run(const LoadedKernel::Emit &emit, const CpuTarget &target,
   return first;
 }
 
-Type elementType(ModuleOp module, bool isDouble) {
+ElementTypes elementTypes(ModuleOp module, bool isDouble) {
   Builder builder(module.getContext());
-  return isDouble ? Type(builder.getF64Type()) : Type(builder.getF32Type());
+  Type element =
+      isDouble ? Type(builder.getF64Type()) : Type(builder.getF32Type());
+  return {element, element};
 }
 
 template <typename T>
@@ -190,7 +192,7 @@ void checkConvolution(const Case &c, const CpuTarget &target) {
     return [&c, emitter](ModuleOp module, const CpuTarget &machine) {
       return emitter(module, "kernel",
                      {c.batch, c.windows(), c.inputs, c.outputs,
-                      elementType(module, c.isDouble)},
+                      elementTypes(module, c.isDouble)},
                      machine, /*tuning=*/{});
     };
   };
@@ -212,7 +214,7 @@ template <typename T> void checkPool(const Case &c, const CpuTarget &target) {
   Pooled wanted = pool(c, image, grad);
   Buffer<T> images(image), maxima(wanted.result), grads(grad);
   auto shape = [&](ModuleOp module) -> PoolShape {
-    return {c.batch, c.windows(), c.inputs, elementType(module, c.isDouble)};
+    return {c.batch, c.windows(), c.inputs, elementTypes(module, c.isDouble)};
   };
   auto forward = [&](ModuleOp module, const CpuTarget &machine) {
     return emitMaxPool(module, "kernel", shape(module), machine);

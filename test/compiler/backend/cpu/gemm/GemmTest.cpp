@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/gemm/EmitGemm.h"
+#include "runtime/NarrowFloats.h"
 #include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <random>
 
+using namespace kiln;
 using namespace kiln::cpu;
 using namespace mlir;
 
@@ -29,9 +31,9 @@ std::ostream &operator<<(std::ostream &stream, const Case &c) {
                 << c.hasEpilogue << " pad" << c.padding;
 }
 
-GemmShape shapeOf(const Case &c, Type elementType) {
-  GemmShape shape{c.m,         c.n,         c.k, 1, 1, 1, 1, c.n + c.padding,
-                  elementType, c.accumulate};
+GemmShape shapeOf(const Case &c, ElementTypes types) {
+  GemmShape shape{c.m,   c.n,         c.k, 1, 1, 1, 1, c.n + c.padding,
+                  types, c.accumulate};
   (c.transposedLeft ? shape.aColumnStride : shape.aRowStride) =
       (c.transposedLeft ? c.m : c.k) + c.padding;
   (c.transposedRight ? shape.bColumnStride : shape.bRowStride) =
@@ -49,30 +51,46 @@ Value scaleAndBias(OpBuilder &builder, Location loc, Value values, Value,
 }
 
 template <typename Element> Type elementTypeOf(MLIRContext *context) {
-  if constexpr (sizeof(Element) == 4)
+  if constexpr (std::is_same_v<Element, float>)
     return Float32Type::get(context);
+  else if constexpr (std::is_same_v<Element, Bfloat16>)
+    return BFloat16Type::get(context);
+  else if constexpr (std::is_same_v<Element, Half>)
+    return Float16Type::get(context);
   else
     return Float64Type::get(context);
+}
+
+/// The unit of the last place of 1.
+template <typename Element> double getUnit() {
+  return std::is_same_v<Element, Bfloat16> ? 0x1p-8
+         : std::is_same_v<Element, Half>   ? 0x1p-11
+         : std::is_same_v<Element, float>  ? 0x1p-24
+                                           : 0x1p-53;
 }
 
 template <typename Element>
 Element *fill(const GuardedBuffer &buffer, size_t count, std::mt19937 &random) {
   auto *data = static_cast<Element *>(buffer.data());
-  std::uniform_real_distribution<Element> values(-1, 1);
+  std::uniform_real_distribution<double> values(-1, 1);
   for (size_t i = 0; i < count; ++i)
-    data[i] = values(random);
+    data[i] = Element(values(random));
   return data;
 }
 
-template <typename Element>
+/// Of operands, and of results.
+template <typename Element, typename Result = Element>
 void check(const Case &c, const CpuTarget &target, std::mt19937 &random) {
-  GemmShape shape = shapeOf(c, Type());
+  using Computed =
+      std::conditional_t<std::is_same_v<Element, double>, double, float>;
+  GemmShape shape = shapeOf(c, {});
   LoadedKernel kernel(target, [&](ModuleOp module, const CpuTarget &cpu) {
-    Type type = elementTypeOf<Element>(module.getContext());
-    GemmShape typed = shapeOf(c, type);
+    MLIRContext *context = module.getContext();
+    GemmShape typed = shapeOf(
+        c, {elementTypeOf<Element>(context), elementTypeOf<Result>(context)});
     SmallVector<Type> extra;
     if (c.hasEpilogue)
-      extra.push_back(MemRefType::get(c.n, type));
+      extra.push_back(MemRefType::get(c.n, elementTypeOf<Computed>(context)));
     return emitGemm(module, "gemm", typed, cpu, GemmTuning(cpu), extra,
                     c.hasEpilogue ? GemmEpilogue(scaleAndBias) : nullptr);
   });
@@ -82,40 +100,44 @@ void check(const Case &c, const CpuTarget &target, std::mt19937 &random) {
       (c.k - 1) * shape.bRowStride + (c.n - 1) * shape.bColumnStride + 1;
   size_t cSize = (c.m - 1) * shape.cRowStride + c.n;
   GuardedBuffer aBuffer(aSize * sizeof(Element)),
-      bBuffer(bSize * sizeof(Element)), cBuffer(cSize * sizeof(Element)),
-      biasBuffer(c.n * sizeof(Element));
+      bBuffer(bSize * sizeof(Element)), cBuffer(cSize * sizeof(Result)),
+      biasBuffer(c.n * sizeof(Computed));
   Element *a = fill<Element>(aBuffer, aSize, random);
   Element *b = fill<Element>(bBuffer, bSize, random);
-  Element *out = fill<Element>(cBuffer, cSize, random);
-  Element *bias = fill<Element>(biasBuffer, c.n, random);
-  std::vector<Element> before(out, out + cSize);
+  Result *out = fill<Result>(cBuffer, cSize, random);
+  Computed *bias = fill<Computed>(biasBuffer, c.n, random);
+  std::vector<Result> before(out, out + cSize);
   std::vector<void *> buffers = {a, b, out};
   if (c.hasEpilogue)
     buffers.push_back(bias);
   kernel.run(buffers, 3);
-  std::vector<Element> once(out, out + cSize);
-  std::memcpy(out, before.data(), cSize * sizeof(Element));
+  std::vector<Result> once(out, out + cSize);
+  std::memcpy(out, before.data(), cSize * sizeof(Result));
   kernel.run(buffers, 1);
-  ASSERT_EQ(std::memcmp(once.data(), out, cSize * sizeof(Element)), 0)
+  ASSERT_EQ(std::memcmp(once.data(), out, cSize * sizeof(Result)), 0)
       << "the result depends on the number of workers: " << c;
 
-  double tolerance = (sizeof(Element) == 4 ? 1e-6 : 1e-14) * (4 + c.k);
+  // Of the additions, then of the one rounding.
+  double tolerance = 16 * getUnit<Computed>() * (4 + c.k),
+         relative = getUnit<Result>();
   for (int64_t i = 0; i < c.m; ++i)
     for (int64_t j = 0;
          j < shape.cRowStride && i * shape.cRowStride + j < int64_t(cSize);
          ++j) {
       size_t place = i * shape.cRowStride + j;
       if (j >= c.n) {
-        ASSERT_EQ(out[place], before[place]) << "wrote between rows: " << c;
+        ASSERT_EQ(double(out[place]), double(before[place]))
+            << "wrote between rows: " << c;
         continue;
       }
-      double sum = c.accumulate ? before[place] : 0;
+      double sum = c.accumulate ? double(before[place]) : 0;
       for (int64_t k = 0; k < c.k; ++k)
         sum += double(a[i * shape.aRowStride + k * shape.aColumnStride]) *
                double(b[k * shape.bRowStride + j * shape.bColumnStride]);
       if (c.hasEpilogue)
         sum = 2 * sum + bias[j];
-      ASSERT_NEAR(out[place], sum, tolerance) << c << " at " << i << "," << j;
+      ASSERT_NEAR(double(out[place]), sum, tolerance + relative * std::abs(sum))
+          << c << " at " << i << "," << j;
     }
 }
 
@@ -141,6 +163,27 @@ TEST(Gemm, SeveralBlocks) {
     check<float>(c, target, random);
   }
   check<double>({257, 130, 600, true, true, true, true}, target, random);
+}
+
+// Sums of several blocks of k are rounded once, whatever the result's type.
+TEST(Gemm, NarrowElements) {
+  std::mt19937 random(5);
+  CpuTarget target = CpuTarget::host();
+  std::uniform_int_distribution<int64_t> size(1, 70);
+  for (int i = 0; i < 16; ++i) {
+    Case c{size(random), size(random), size(random), bool(i & 1),
+           bool(i & 2),  bool(i & 4),  bool(i & 8),  (i % 3) * 5};
+    i % 2 ? check<Bfloat16>(c, target, random)
+          : check<Bfloat16, float>(c, target, random);
+    if (i % 4 == 3)
+      check<Half>(c, target, random);
+  }
+  for (int i = 0; i < 8; ++i) {
+    Case c{131 + i,     177 - i,     1171 + (i & 3), bool(i & 1),
+           bool(i & 2), bool(i & 4), false};
+    i == 7 ? check<Half>(c, target, random)
+           : check<Bfloat16>(c, target, random);
+  }
 }
 
 // The narrowest vector unit runs everywhere and has another tile shape.

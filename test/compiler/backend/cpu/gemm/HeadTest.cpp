@@ -75,14 +75,14 @@ void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
   SCOPED_TRACE(std::to_string(tokens) + "x" + std::to_string(width) + "x" +
                std::to_string(vocabulary));
   std::mt19937 random(5);
-  LoadedKernel kernel(
-      CpuTarget::host(), [&](ModuleOp module, const CpuTarget &cpu) {
-        Type type = Float32Type::get(module.getContext());
-        if (sizeof(Element) == 8)
-          type = Float64Type::get(module.getContext());
-        return emitHead(module, "head",
-                        {tokens, width, vocabulary, type, gradients}, cpu);
-      });
+  LoadedKernel kernel(CpuTarget::host(), [&](ModuleOp module,
+                                             const CpuTarget &cpu) {
+    Type type = Float32Type::get(module.getContext());
+    if (sizeof(Element) == 8)
+      type = Float64Type::get(module.getContext());
+    return emitHead(module, "head",
+                    {tokens, width, vocabulary, {type, type}, gradients}, cpu);
+  });
   auto bytes = [](int64_t count) { return count * sizeof(Element); };
   GuardedBuffer xBuffer(bytes(tokens * width)),
       wBuffer(bytes(vocabulary * width)), labelBuffer(tokens * 4),
