@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace kiln {
@@ -27,6 +28,11 @@ std::string hostProcessor() {
   return name + "\n" + flags;
 }
 
+bool permitsTiles() {
+  constexpr long requestPermission = 0x1023, tileData = 18;
+  return ::syscall(SYS_arch_prctl, requestPermission, tileData) == 0;
+}
+
 // sysconf answers 0 or -1 on some virtual machines; the fallback is the
 // smallest cache a current core has.
 static int64_t cacheBytes(int name, int64_t fallback) {
@@ -44,7 +50,7 @@ HostCaches hostCaches() {
 static std::string describeTarget() {
   HostCaches caches = hostCaches();
   return hostProcessor() + "\n" + std::to_string(caches.l1Bytes) + " " +
-         std::to_string(caches.l2Bytes);
+         std::to_string(caches.l2Bytes) + (permitsTiles() ? " tiles" : "");
 }
 
 std::optional<std::string> compileKey(const Config &config,

@@ -23,6 +23,10 @@ struct CompileInputs {
 /// generated for the machine that compiles.
 std::string hostProcessor();
 
+/// Whether the system lets this process use the tile registers of AMX, which it
+/// then may; threads that it has and makes, too.
+bool permitsTiles();
+
 /// Sizes of the caches that blocks of kernels are chosen for.
 struct HostCaches {
   int64_t l1Bytes, l2Bytes;

@@ -15,35 +15,38 @@ EPSILON = 1e-5
 
 
 class Weights:
-    """Makes tensors by name in a first pass without tracing, and gives them back in those that follow."""
+    """Makes tensors by name in a first pass without tracing, and gives them back in those that follow, as `dtype`."""
 
-    def __init__(self, values=None):
+    def __init__(self, dtype, values=None):
+        self.dtype = dtype
         self.values, self.isFirst = {} if values is None else values, values is None
         self.noise = np.random.default_rng(0) if values is None else None
 
     def normal(self, name, shape, deviation=0.02):
         if self.isFirst and name not in self.values:
             self.values[name] = jnp.asarray(self.noise.normal(0, deviation, shape), jnp.float32)
-        return self.values[name]
+        return self.values[name].astype(self.dtype)
 
     def constant(self, name, shape, value):
         if self.isFirst:
             self.values[name] = jnp.full(shape, value, jnp.float32)
-        return self.values[name]
+        return self.values[name].astype(self.dtype)
 
     def linear(self, name, x, out):
         return x @ self.normal(f"{name}.w", (x.shape[-1], out)) + self.constant(f"{name}.b", (out,), 0)
 
     def norm(self, name, x):
         width = x.shape[-1:]
+        x = x.astype(jnp.float32)
         mean = x.mean(-1, keepdims=True)
         centred = x - mean
         scale = jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + EPSILON)
-        return centred * scale * self.constant(f"{name}.g", width, 1) + self.constant(f"{name}.b", width, 0)
+        y = centred * scale * self.constant(f"{name}.g", width, 1) + self.constant(f"{name}.b", width, 0)
+        return y.astype(self.dtype)
 
 
 def cross_entropy(logits, labels):
-    return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
+    return optax.softmax_cross_entropy_with_integer_labels(logits.astype(jnp.float32), labels).mean()
 
 
 def attention(w, name, x, heads, lengths=None):
@@ -103,12 +106,13 @@ def resnet(w, statistics, model, batch):
         kernel = w.normal(f"{name}.w", (size, size, x.shape[3], out), (2 / (size * size * out)) ** 0.5)
         x = jax.lax.conv_general_dilated(x, kernel, (stride, stride), [(size // 2, size // 2)] * 2,
                                          dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = x.astype(jnp.float32)
         mean, count = x.mean((0, 1, 2)), x.size // out
         variance = ((x - mean) ** 2).mean((0, 1, 2))
         for key, value in (("mean", mean), ("var", variance * count / (count - 1))):
             new_statistics[f"{name}.{key}"] = 0.9 * statistics.get(f"{name}.{key}", 0.0) + 0.1 * value
         scale = jax.lax.rsqrt(variance + EPSILON) * w.constant(f"{name}.g", (out,), 1)
-        return (x - mean) * scale + w.constant(f"{name}.b", (out,), 0)
+        return ((x - mean) * scale + w.constant(f"{name}.b", (out,), 0)).astype(w.dtype)
 
     def block(name, x, out, stride):
         y = convolve(f"{name}.2", jax.nn.relu(convolve(f"{name}.1", x, out, 3, stride)), out, 3, 1)
@@ -117,8 +121,8 @@ def resnet(w, statistics, model, batch):
         return jax.nn.relu(x + y)
 
     assert model["depth"] == 18
-    x = jax.nn.relu(convolve("stem", batch["image"].transpose(0, 2, 3, 1), 64, 7, 2))
-    x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (1, 1), (0, 0)])
+    x = jax.nn.relu(convolve("stem", batch["image"].transpose(0, 2, 3, 1).astype(w.dtype), 64, 7, 2))
+    x = jax.lax.reduce_window(x, np.array(-np.inf, w.dtype), jax.lax.max, (1, 3, 3, 1), (1, 2, 2, 1), [(0, 0), (1, 1), (1, 1), (0, 0)])
     for number in range(8):
         x = block(str(number), x, 64 << number // 2, 2 if number in (2, 4, 6) else 1)
     return cross_entropy(w.linear("fc", x.mean((1, 2)), model["classes"]), batch["label"]), new_statistics
@@ -133,18 +137,19 @@ class Trainer:
     def __init__(self, work):
         model = work["model"]
         self.batches = batches.batches(work)
+        dtype = jnp.bfloat16 if work["precision"] == "bf16" else jnp.float32
         loss_of = partial(MODELS[model["kind"]], model=model)
         optimizer = {"adam": optax.adam, "adamw": optax.adamw}[work["optimizer"]](1e-3)
 
         def make(batch):
-            weights = Weights()
+            weights = Weights(dtype)
             _, statistics = loss_of(weights, {}, batch=batch)
             return weights.values, statistics
 
         def step(state, batch):
             weights, statistics, moments = state
             (loss, statistics), gradients = jax.value_and_grad(
-                lambda values: loss_of(Weights(values), statistics, batch=batch), has_aux=True)(weights)
+                lambda values: loss_of(Weights(dtype, values), statistics, batch=batch), has_aux=True)(weights)
             updates, moments = optimizer.update(gradients, moments, weights)
             return (optax.apply_updates(weights, updates), statistics, moments), loss
 

@@ -104,6 +104,7 @@ class Trainer:
         self.model = MODELS[work["model"]["kind"]](work["model"])
         self.forward = torch.compile(self.model) if work["mode"] == "compile" else self.model
         self.batches = batches.batches(work)
+        self.is_narrow = work["precision"] == "bf16"
         self.use("fused", torch.contiguous_format)
 
     def use(self, implementation, layout):
@@ -120,7 +121,8 @@ class Trainer:
         batch = {name: torch.from_numpy(value) for name, value in next(self.batches).items()}
         if "image" in batch:
             batch["image"] = batch["image"].contiguous(memory_format=self.layout)
-        loss = self.forward(batch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.is_narrow):
+            loss = self.forward(batch)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()

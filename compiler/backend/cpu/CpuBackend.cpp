@@ -4,6 +4,7 @@
 #include "compiler/backend/cpu/EmitGeneral.h"
 #include "compiler/backend/cpu/attention/EmitAttention.h"
 #include "compiler/backend/cpu/convolution/EmitConvolution.h"
+#include "compiler/backend/cpu/gemm/EmitDotGemm.h"
 #include "compiler/backend/cpu/gemm/EmitGemm.h"
 #include "compiler/backend/cpu/gemm/EmitHead.h"
 #include "compiler/backend/cpu/rows/EmitFused.h"
@@ -104,6 +105,15 @@ public:
 
 private:
   FailureOr<ServedKernel> serveGemm(const GemmShape &shape) {
+    if (findDotUnit(target, shape.types.operands) != DotUnit::none)
+      return serve(
+          "dot_gemm", DotGemmTuning(),
+          [&](auto &tuning) {
+            return planDotGemm(symbol, shape, target, tuning);
+          },
+          [&](auto &tuning) {
+            return emitDotGemm(module, symbol, shape, target, tuning);
+          });
     return serve(
         "gemm", GemmTuning(target),
         [&](auto &tuning) { return planGemm(symbol, shape, target, tuning); },

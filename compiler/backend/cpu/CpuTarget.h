@@ -7,6 +7,14 @@
 
 namespace kiln::cpu {
 
+/// Instructions that multiply pairs of bf16 and add the products in f32, where
+/// they are faster than widening.
+enum class DotUnit {
+  none,
+  pairs, ///< vdpbf16ps, which takes a register of pairs.
+  tiles, ///< AMX.
+};
+
 /// The processor that kernels are generated for. Recorded in the artifact and
 /// compared at load: code for AVX-512 does not start on a machine without it.
 struct CpuTarget {
@@ -16,6 +24,10 @@ struct CpuTarget {
   int64_t vectorRegisters;
   int64_t l1Bytes;
   int64_t l2Bytes;
+  DotUnit dots = DotUnit::none;
+  /// Dot products are written in f32 arithmetic, so that tests run the code of
+  /// processors that have them on any other.
+  bool expandsDots = false;
 
   /// How many elements of `elementBytes` one register holds.
   int64_t lanes(int64_t elementBytes) const {

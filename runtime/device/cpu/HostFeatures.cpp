@@ -3,6 +3,8 @@
 
 #include <array>
 #include <fstream>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace kiln::cpu {
 
@@ -125,6 +127,11 @@ std::string missingFeatures(std::string_view wanted, std::string_view flags) {
     missing += feature;
   }
   return missing;
+}
+
+bool requestTiles() {
+  constexpr long requestPermission = 0x1023, tileData = 18;
+  return ::syscall(SYS_arch_prctl, requestPermission, tileData) == 0;
 }
 
 } // namespace kiln::cpu

@@ -18,6 +18,10 @@ std::string hostFlags();
 /// uses (such as clzero) are not required.
 std::string missingFeatures(std::string_view features, std::string_view flags);
 
+/// Asks the system for the tile registers of AMX, for all threads of this
+/// process; false if it refuses.
+bool requestTiles();
+
 } // namespace kiln::cpu
 
 #endif // KILN_RUNTIME_DEVICE_CPU_HOSTFEATURES_H

@@ -10,11 +10,18 @@
 
 namespace kiln::cpu {
 
+static bool uses(const artifact::Target &target, std::string_view feature) {
+  return target.features()->string_view().find(feature) !=
+         std::string_view::npos;
+}
+
 /// Whether this processor has the instructions that the code was generated for.
 static Status checkTarget(const Artifact &artifact,
                           const artifact::Target &target) {
   std::string missing =
       missingFeatures(target.features()->string_view(), hostFlags());
+  if (missing.empty() && uses(target, "+amx-tile") && !requestTiles())
+    missing = "permission to use AMX";
   if (missing.empty())
     return Status();
   return Status(Code::inputRejected, artifact.origin() + ": compiled for " +

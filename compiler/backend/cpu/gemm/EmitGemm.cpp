@@ -464,6 +464,18 @@ static int64_t extent(int64_t rows, int64_t rowStride, int64_t columns,
   return (rows - 1) * rowStride + (columns - 1) * columnStride + 1;
 }
 
+SmallVector<Type> getOperandBuffers(const GemmShape &shape) {
+  auto flat = [](int64_t size, Type element) -> Type {
+    return MemRefType::get(size, element);
+  };
+  const ElementTypes &types = shape.types;
+  return {flat(extent(shape.m, shape.aRowStride, shape.k, shape.aColumnStride),
+               types.operands),
+          flat(extent(shape.k, shape.bRowStride, shape.n, shape.bColumnStride),
+               types.operands),
+          flat(extent(shape.m, shape.cRowStride, shape.n, 1), types.results)};
+}
+
 static StagePlan listStages(StringRef symbol, const GemmShape &shape,
                             const GemmPlan &plan) {
   StagePlan stages;
@@ -481,19 +493,10 @@ StagePlan emitGemm(ModuleOp module, StringRef symbol, const GemmShape &shape,
                    const CpuTarget &target, const GemmTuning &tuning,
                    TypeRange extra, GemmEpilogue epilogue) {
   GemmPlan plan = makePlan(shape, target, tuning);
-  const ElementTypes &types = shape.types;
-  SmallVector<Type> buffers = {
-      MemRefType::get(
-          extent(shape.m, shape.aRowStride, shape.k, shape.aColumnStride),
-          types.operands),
-      MemRefType::get(
-          extent(shape.k, shape.bRowStride, shape.n, shape.bColumnStride),
-          types.operands),
-      MemRefType::get(extent(shape.m, shape.cRowStride, shape.n, 1),
-                      types.results)};
+  SmallVector<Type> buffers = getOperandBuffers(shape);
   buffers.append(extra.begin(), extra.end());
   buffers.push_back(
-      MemRefType::get(plan.scratchSize * kMaxWorkers, types.computed()));
+      MemRefType::get(plan.scratchSize * kMaxWorkers, shape.types.computed()));
   func::FuncOp stage = createStage(module, symbol, buffers);
   markVectorised(stage);
   OpBuilder builder = OpBuilder::atBlockBegin(&stage.front());

@@ -17,6 +17,9 @@ struct GemmShape {
   bool accumulate = false; ///< C += instead of C =.
 };
 
+/// The types of the buffers A, B and C.
+llvm::SmallVector<mlir::Type> getOperandBuffers(const GemmShape &shape);
+
 /// Neither tiles nor items change the order of additions, which is that of k
 /// within blocks of a fixed depth.
 struct GemmTuning {

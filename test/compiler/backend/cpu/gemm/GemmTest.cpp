@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/backend/cpu/gemm/EmitGemm.h"
+#include "compiler/backend/cpu/gemm/EmitDotGemm.h"
 #include "runtime/NarrowFloats.h"
 #include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <random>
 
 using namespace kiln;
@@ -17,6 +20,19 @@ using namespace kiln::cpu;
 using namespace mlir;
 
 namespace {
+
+MLIRContext &context() {
+  static MLIRContext shared(MLIRContext::Threading::DISABLED);
+  static std::once_flag isReady;
+  std::call_once(isReady, [] {
+    DialectRegistry registry;
+    registerBuiltinDialectTranslation(registry);
+    registerLLVMDialectTranslation(registry);
+    shared.appendDialectRegistry(registry);
+    loadLoweringDialects(shared);
+  });
+  return shared;
+}
 
 struct Case {
   int64_t m, n, k;
@@ -80,7 +96,8 @@ Element *fill(const GuardedBuffer &buffer, size_t count, std::mt19937 &random) {
 
 /// Of operands, and of results.
 template <typename Element, typename Result = Element>
-void check(const Case &c, const CpuTarget &target, std::mt19937 &random) {
+void check(const Case &c, const CpuTarget &target, std::mt19937 &random,
+           const DotGemmTuning &tuning = {}) {
   using Computed =
       std::conditional_t<std::is_same_v<Element, double>, double, float>;
   GemmShape shape = shapeOf(c, {});
@@ -91,8 +108,12 @@ void check(const Case &c, const CpuTarget &target, std::mt19937 &random) {
     SmallVector<Type> extra;
     if (c.hasEpilogue)
       extra.push_back(MemRefType::get(c.n, elementTypeOf<Computed>(context)));
+    GemmEpilogue epilogue =
+        c.hasEpilogue ? GemmEpilogue(scaleAndBias) : nullptr;
+    if (findDotUnit(cpu, typed.types.operands) != DotUnit::none)
+      return emitDotGemm(module, "gemm", typed, cpu, tuning, extra, epilogue);
     return emitGemm(module, "gemm", typed, cpu, GemmTuning(cpu), extra,
-                    c.hasEpilogue ? GemmEpilogue(scaleAndBias) : nullptr);
+                    epilogue);
   });
   size_t aSize =
       (c.m - 1) * shape.aRowStride + (c.k - 1) * shape.aColumnStride + 1;
@@ -165,10 +186,17 @@ TEST(Gemm, SeveralBlocks) {
   check<double>({257, 130, 600, true, true, true, true}, target, random);
 }
 
+/// The host without units for dot products: operands are widened.
+CpuTarget widening() {
+  CpuTarget target = CpuTarget::host();
+  target.dots = DotUnit::none;
+  return target;
+}
+
 // Sums of several blocks of k are rounded once, whatever the result's type.
 TEST(Gemm, NarrowElements) {
   std::mt19937 random(5);
-  CpuTarget target = CpuTarget::host();
+  CpuTarget target = widening();
   std::uniform_int_distribution<int64_t> size(1, 70);
   for (int i = 0; i < 16; ++i) {
     Case c{size(random), size(random), size(random), bool(i & 1),
@@ -183,6 +211,61 @@ TEST(Gemm, NarrowElements) {
            bool(i & 2), bool(i & 4), false};
     i == 7 ? check<Half>(c, target, random)
            : check<Bfloat16>(c, target, random);
+  }
+}
+
+void checkDots(const CpuTarget &target) {
+  ASSERT_NE(findDotUnit(target, BFloat16Type::get(&context())), DotUnit::none);
+  std::mt19937 random(6);
+  std::uniform_int_distribution<int64_t> size(1, 100);
+  for (int i = 0; i < 16; ++i) {
+    Case c{size(random), size(random), size(random), bool(i & 1),
+           bool(i & 2),  bool(i & 4),  bool(i & 8),  (i % 3) * 5};
+    i % 2 ? check<Bfloat16>(c, target, random)
+          : check<Bfloat16, float>(c, target, random);
+  }
+  // Several blocks of everything, with tails in each; and without tails.
+  DotGemmTuning tuning{/*blockDepth=*/64, /*groupColumns=*/64,
+                       /*itemRows=*/64, /*itemColumns=*/160};
+  for (int i = 0; i < 8; ++i) {
+    Case c{131 + i,     277 - i,     171 + (i & 3), bool(i & 1),
+           bool(i & 2), bool(i & 4), false};
+    if (i >= 4)
+      c = {128, 320, 192, bool(i & 1), bool(i & 2), false, true};
+    check<Bfloat16>(c, target, random, tuning);
+  }
+}
+
+TEST(Gemm, DotProductsOfTheHost) {
+  CpuTarget target = CpuTarget::host();
+  if (target.dots == DotUnit::none)
+    GTEST_SKIP() << "this processor multiplies bf16 no faster than f32";
+  checkDots(target);
+}
+
+TEST(Gemm, ExpandedDotProducts) {
+  CpuTarget target = CpuTarget::host();
+  target.vectorBytes = 64;
+  target.dots = DotUnit::pairs;
+  target.expandsDots = true;
+  checkDots(target);
+}
+
+// Object code is made for processors that are not at hand.
+TEST(Gemm, DotProductsAreCrossCompiled) {
+  std::string common = "+avx512f,+avx512vl,+avx512bw,";
+  for (auto [dots, features] :
+       {std::pair(DotUnit::pairs, common + "+avx512bf16"),
+        std::pair(DotUnit::tiles, common + "+amx-tile,+amx-bf16")}) {
+    CpuTarget target = CpuTarget::host();
+    target.features = features;
+    target.vectorBytes = 64;
+    target.dots = dots;
+    OwningOpRef<ModuleOp> module(ModuleOp::create(UnknownLoc::get(&context())));
+    Type type = BFloat16Type::get(&context());
+    Case c{64, 64, 64};
+    emitDotGemm(*module, "gemm", shapeOf(c, {type, type}), target, {});
+    EXPECT_TRUE(succeeded(compileObject(*module, target))) << features;
   }
 }
 
