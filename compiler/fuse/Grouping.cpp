@@ -23,7 +23,7 @@ static bool isWithoutReduction(Operation *op) {
 }
 
 Grouping::Grouping(Block &block, const FusionLimits &limits, OpFactTable &facts)
-    : block(block), limits(limits) {
+    : block(block), limits(limits), facts(facts) {
   for (BlockArgument argument : block.getArguments())
     values.push_back(argument);
   for (Operation &op : block.without_terminator()) {
@@ -250,15 +250,25 @@ bool Grouping::joinReaders(Operation *op) {
   return hasJoined;
 }
 
+// Whether the group reads a value, or all that it is made of: what expands is
+// copied to each of its readers.
+bool Grouping::reads(OpGroup *reader, Value value) {
+  bool isRead = llvm::any_of(value.getUsers(), [&](Operation *user) {
+    return getGroup(user) == reader;
+  });
+  Operation *maker = value.getDefiningOp();
+  return isRead || (maker && facts.get(maker).isExpanding &&
+                    llvm::all_of(maker->getOperands(), [&](Value operand) {
+                      return reads(reader, operand);
+                    }));
+}
+
 // Whether `reader` would read nothing more if it computed `op` itself.
 bool Grouping::canCopy(Operation *op, OpGroup *reader) {
   if (!reader || !reader->isOpen || reader->ops.size() >= limits.operations)
     return false;
-  bool readsAll = llvm::all_of(op->getOperands(), [&](Value operand) {
-    return llvm::any_of(operand.getUsers(), [&](Operation *user) {
-      return getGroup(user) == reader;
-    });
-  });
+  bool readsAll = llvm::all_of(
+      op->getOperands(), [&](Value operand) { return reads(reader, operand); });
   return readsAll && KernelDomain::analyse(merge({op}, reader->ops));
 }
 

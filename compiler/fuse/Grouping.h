@@ -52,6 +52,7 @@ private:
   bool canJoin(OpGroup *writer, OpGroup *reader);
   bool canShareLoops(OpGroup *writer, OpGroup *reader);
   void markNeighbours(OpGroup *group);
+  bool reads(OpGroup *reader, mlir::Value value);
   bool canCopy(mlir::Operation *op, OpGroup *reader);
   bool canLose(OpGroup *group, mlir::Operation *op);
   void copyTo(OpGroup *reader, mlir::Operation *op);
@@ -66,6 +67,7 @@ private:
 
   mlir::Block &block;
   FusionLimits limits;
+  OpFactTable &facts;
   std::vector<std::unique_ptr<OpGroup>> groups;
   std::unique_ptr<AcyclicOrder> order;
   llvm::DenseMap<mlir::Operation *, OpGroup *> groupOf;

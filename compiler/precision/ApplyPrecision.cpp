@@ -58,6 +58,7 @@ private:
   const Types &types;
   OpBuilder builder;
   Type wide;
+  llvm::SmallPtrSet<Operation *, 32> rounded;
   DenseMap<Value, Forms> forms;
 };
 
@@ -92,12 +93,18 @@ static bool isActivation(Value value) {
   return isFloat32(value) && !tensorType(value).hasStaticShape();
 }
 
+// A term of a sum is not kept: the backward pass does not read it.
+static bool isTerm(Value value) {
+  return value.hasOneUse() && isElementwiseSum(*value.getUsers().begin());
+}
+
 // Ops that only move elements have nothing to round, save for a lookup in a
 // table; sums are f32 by intent.
 static bool isRounded(Operation *op) {
   if (isMovement(op, Movement::lookup))
     return true;
-  return !isa<Rearranging, ConvertOp>(op) && !isSum(op);
+  return !isa<Rearranging, ConvertOp>(op) && !isSum(op) &&
+         !isTerm(op->getResult(0));
 }
 
 //===----------------------------------------------------------------------===//
@@ -212,18 +219,20 @@ void Rounder::visit(Operation *op) {
   bool isMoved = visitMovement(op);
   if (!isMoved)
     readAs(op, wide);
-  if (op->getNumResults() == 0 || !isRounded(op))
-    return;
   // Further results are statistics.
-  Value result = op->getResult(0);
-  if (isActivation(result) && types.activations != wide)
-    store(result, types.activations);
+  if (rounded.contains(op) && isActivation(op->getResult(0)))
+    store(op->getResult(0), types.activations);
 }
 
 void Rounder::run() {
   SmallVector<Operation *> ops;
   for (Operation &op : function.front().without_terminator())
     ops.push_back(&op);
+  // Before conversions become readers.
+  if (types.activations != wide)
+    for (Operation *op : ops)
+      if (op->getNumResults() > 0 && isRounded(op))
+        rounded.insert(op);
   for (BlockArgument argument : function.getArguments())
     visitArgument(argument);
   for (Operation *op : ops)

@@ -245,4 +245,13 @@ bool isElementwise(Operation *op) {
                       [](AffineMap map) { return map.isIdentity(); });
 }
 
+bool isElementwiseSum(Operation *op) {
+  auto linear = dyn_cast<Linear>(op);
+  return linear && isElementwise(op) && !isa<Rearranging>(op) &&
+         op->getResultTypes()[0] == op->getOperandTypes()[0] &&
+         llvm::any_of(linear.getLinearGroups(), [&](const auto &group) {
+           return group.size() == op->getNumOperands();
+         });
+}
+
 } // namespace kiln

@@ -103,6 +103,10 @@ llvm::SmallVector<int64_t> getLoopSizes(Structured op);
 /// the same position.
 bool isElementwise(mlir::Operation *op);
 
+/// Whether each element of the result is a sum of the operands' elements, up to
+/// signs: the gradient reads none of them.
+bool isElementwiseSum(mlir::Operation *op);
+
 /// Whether it adds up elements of its only operand.
 bool isSum(mlir::Operation *op);
 

@@ -46,6 +46,10 @@ private:
   void emitEmbedding(EmbeddingOp op);
   void emitEmbeddingGrad(EmbeddingGradOp op);
   void emitEmbeddingGradInScratch(EmbeddingGradOp op);
+  void clearRows(EmbeddingGradOp op);
+  void
+  forColumns(EmbeddingGradOp op, Value first, Value last,
+             function_ref<void(Value token, Value row, Value column)> visit);
   void addRows(EmbeddingGradOp op, Value first, Value last,
                function_ref<Value(Value row, Value column)> getPlace,
                Value sums);
@@ -298,18 +302,14 @@ void GeneralEmitter::emitEmbedding(EmbeddingOp op) {
            });
 }
 
-// Adds the columns [first, last) of all gradient rows to the sums of their ids,
-// in the order of the ids, so that gradients of a repeated id are added in a
-// fixed order.
-void GeneralEmitter::addRows(EmbeddingGradOp op, Value first, Value last,
-                             function_ref<Value(Value, Value)> getPlace,
-                             Value sums) {
-  ArrayRef<int64_t> table = shape(op.getResult());
-  Type accumulator = cast<MemRefType>(sums.getType()).getElementType();
+// Visits the columns [first, last) of the rows of all ids, in the order of the
+// ids. A row outside of this shard has no columns.
+void GeneralEmitter::forColumns(
+    EmbeddingGradOp op, Value first, Value last,
+    function_ref<void(Value token, Value row, Value column)> visit) {
   forRange(tensorElements(op.getIds()), [&](Value token) {
-    Row row = findRow(op.getIds(), token, op.getFirst(), table[0]);
-    Value source = index().mul(token, table[1]);
-    // A row outside of this shard adds no columns.
+    Row row =
+        findRow(op.getIds(), token, op.getFirst(), shape(op.getResult())[0]);
     Value end = row.isInside ? Value(arith::SelectOp::create(
                                    builder, loc, row.isInside, last, first))
                              : last;
@@ -317,14 +317,38 @@ void GeneralEmitter::addRows(EmbeddingGradOp op, Value first, Value last,
         scf::ForOp::create(builder, loc, first, end, index().constant(1));
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(loop.getBody());
-    Value column = loop.getInductionVar();
-    Value place = getPlace(row.number, column);
+    visit(token, row.number, loop.getInductionVar());
+  });
+}
+
+// Gradients of a repeated id are added in a fixed order.
+void GeneralEmitter::addRows(EmbeddingGradOp op, Value first, Value last,
+                             function_ref<Value(Value, Value)> getPlace,
+                             Value sums) {
+  int64_t columns = shape(op.getResult())[1];
+  Type accumulator = cast<MemRefType>(sums.getType()).getElementType();
+  forColumns(op, first, last, [&](Value token, Value row, Value column) {
+    Value place = getPlace(row, column);
     Value old = loadElement(builder, loc, sums, place, accumulator);
-    Value grad = load(op.getGrad(), index().add(source, column));
+    Value grad =
+        load(op.getGrad(), index().add(index().mul(token, columns), column));
     if (grad.getType() != accumulator)
       grad = arith::ExtFOp::create(builder, loc, accumulator, grad);
     storeElement(builder, loc, arith::AddFOp::create(builder, loc, old, grad),
                  sums, place);
+  });
+}
+
+void GeneralEmitter::clearRows(EmbeddingGradOp op) {
+  ArrayRef<int64_t> table = shape(op.getResult());
+  Type element = getElementTypeOrSelf(op.getType());
+  addStage("_clear", table[0], [&](Value row) {
+    Value zero =
+        arith::ConstantOp::create(builder, loc, builder.getZeroAttr(element));
+    forRange(table[1], [&](Value column) {
+      storeElement(builder, loc, zero, buffer(op.getResult()),
+                   index().add(index().mul(row, table[1]), column));
+    });
   });
 }
 
@@ -336,14 +360,7 @@ void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
   Type element = getElementTypeOrSelf(op.getType());
   if (isNarrow(element))
     return emitEmbeddingGradInScratch(op);
-  addStage("_clear", table[0], [&](Value row) {
-    Value zero =
-        arith::ConstantOp::create(builder, loc, builder.getZeroAttr(element));
-    forRange(columns, [&](Value column) {
-      storeElement(builder, loc, zero, buffer(op.getResult()),
-                   index().add(index().mul(row, columns), column));
-    });
-  });
+  clearRows(op);
   addStage("_add", llvm::divideCeil(columns, width), [&](Value block) {
     Value first = index().mul(block, width);
     Value last = index().min(index().add(first, index().constant(width)),
@@ -357,8 +374,9 @@ void GeneralEmitter::emitEmbeddingGrad(EmbeddingGradOp op) {
   });
 }
 
-// A table of 16 bits cannot hold sums: a worker adds up its columns in scratch
-// and rounds them once.
+// A table of 16 bits cannot hold sums: a worker adds up its columns in scratch,
+// which has room for all rows and is used for those that have an id, and rounds
+// them once.
 void GeneralEmitter::emitEmbeddingGradInScratch(EmbeddingGradOp op) {
   int64_t width = tuning.gradientColumns;
   ArrayRef<int64_t> table = shape(op.getResult());
@@ -366,7 +384,8 @@ void GeneralEmitter::emitEmbeddingGradInScratch(EmbeddingGradOp op) {
   Type element = getElementTypeOrSelf(op.getType());
   scratchElements = llvm::alignTo(rows * width, 16);
   stages.scratchBytesPerWorker = scratchElements * sizeof(float);
-  addStage("", llvm::divideCeil(columns, width), [&](Value block) {
+  clearRows(op);
+  addStage("_add", llvm::divideCeil(columns, width), [&](Value block) {
     Value first = index().mul(block, width);
     Value last = index().min(index().add(first, index().constant(width)),
                              index().constant(columns));
@@ -378,16 +397,11 @@ void GeneralEmitter::emitEmbeddingGradInScratch(EmbeddingGradOp op) {
     };
     Value zero = arith::ConstantOp::create(
         builder, loc, builder.getZeroAttr(builder.getF32Type()));
-    forRange(rows * width, [&](Value place) {
-      storeElement(builder, loc, zero, sums, index().add(base, place));
+    forColumns(op, first, last, [&](Value, Value row, Value column) {
+      storeElement(builder, loc, zero, sums, getPlace(row, column));
     });
     addRows(op, first, last, getPlace, sums);
-    forRange(rows, [&](Value row) {
-      auto loop =
-          scf::ForOp::create(builder, loc, first, last, index().constant(1));
-      OpBuilder::InsertionGuard guard(builder);
-      builder.setInsertionPointToStart(loop.getBody());
-      Value column = loop.getInductionVar();
+    forColumns(op, first, last, [&](Value, Value row, Value column) {
       Value sum = loadElement(builder, loc, sums, getPlace(row, column),
                               builder.getF32Type());
       storeElement(builder, loc, narrow(sum, element), buffer(op.getResult()),
