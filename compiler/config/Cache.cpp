@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/config/Cache.h"
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/OutputFile.h"
+#include "runtime/TemporaryFiles.h"
 
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <fcntl.h>
 #include <unistd.h>
 
 namespace kiln {
 
-Status failIo(const std::string &path, const char *action) {
+Status failIo(const std::string &path, const char *action, int error) {
   return Status(Code::io,
-                path + ": cannot " + action + ": " + std::strerror(errno));
+                path + ": cannot " + action + ": " + std::strerror(error));
+}
+
+Status failIo(const std::string &path, const char *action) {
+  return failIo(path, action, errno);
 }
 
 Status syncFolder(const std::string &path) {
@@ -68,21 +74,37 @@ Status OutputFile::finish() {
   return Status();
 }
 
+/// A file that is written and not yet in its place.
+static Status write(PendingFile &pending, const FileContents &contents) {
+  const std::string &path = contents.path;
+  if (pending.error() != 0)
+    return failIo(path, "create", pending.error());
+  // Committing needs the descriptor once more.
+  int file = ::fcntl(pending.descriptor(), F_DUPFD_CLOEXEC, 0);
+  if (file < 0)
+    return failIo(path, "create");
+  OutputFile output(path, file);
+  Status status = contents.fill(output);
+  return status.ok() ? output.finish() : status;
+}
+
+Status replaceFiles(const std::vector<FileContents> &files) {
+  std::deque<PendingFile> pending;
+  for (const FileContents &file : files) {
+    removeRemains(file.path);
+    if (Status status = write(pending.emplace_back(file.path), file);
+        !status.ok())
+      return status;
+  }
+  for (size_t i = 0; i < files.size(); ++i)
+    if (int error = pending[i].commit())
+      return failIo(files[i].path, "put a finished file in its place", error);
+  return Status();
+}
+
 Status replaceFile(const std::string &path,
                    const std::function<Status(OutputFile &)> &fill) {
-  std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  ::unlink(temporary.c_str()); // A dead process with this pid may have left it.
-  Expected<OutputFile> file = OutputFile::create(temporary, path);
-  if (!file.ok())
-    return file.status();
-  Status status = fill(*file);
-  if (status.ok())
-    status = file->finish();
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
-    status = failIo(path, "rename a temporary file to it");
-  if (!status.ok())
-    ::unlink(temporary.c_str());
-  return status;
+  return replaceFiles({{path, fill}});
 }
 
 } // namespace kiln

@@ -2,7 +2,7 @@
 #include "compiler/config/Cache.h"
 #include "compiler/config/CacheKey.h"
 #include "compiler/config/Config.h"
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/ArtifactSettings.h"
 #include "tools/kiln/CommandFiles.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/collective/Stall.h"
 #include "runtime/session/Session.h"

@@ -2,7 +2,7 @@
 // Trains a few steps under many plans, each as `kiln train` in a process of its
 // own, and compares the losses with those of one device.
 #include "compiler/config/Cache.h"
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 #include "compiler/plan/PlanSpace.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/CommandFiles.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/ObjectCode.h"
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 
 #include "mlir/Conversion/Passes.h"
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
