@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -137,10 +138,20 @@ void Cache::removeRemains() const {
     kiln::removeRemains(folder, "kiln_");
 }
 
+/// Whether temporary files of ordinary size fit in a folder.
+static bool hasRoom(const std::string &folder) {
+  constexpr off_t ordinaryBytes = off_t{16} << 20;
+  PendingFile file(folder + "/kiln_room");
+  return file.error() == 0 &&
+         posix_fallocate(file.descriptor(), 0, ordinaryBytes) == 0;
+}
+
 std::string Cache::scratchParent() {
   std::error_code error;
   fs::path otherwise = fs::temp_directory_path(error);
-  return prepareFolder() ? folder : error ? "." : otherwise.string();
+  if (prepareFolder() && hasRoom(folder))
+    return folder;
+  return error ? "." : otherwise.string();
 }
 
 size_t Cache::clear() {
