@@ -58,8 +58,7 @@ static bool holds(int file) {
   return fstat(file, &status) != 0 || status.st_nlink != 0;
 }
 
-/// A name of its own for each temporary file of this process.
-static std::string makeName(const std::string &target) {
+std::string makeTemporaryName(const std::string &target) {
   static std::atomic<unsigned> number = 0;
   return target + std::string(temporaryMark) + std::to_string(getpid()) + "-" +
          std::to_string(number++);
@@ -70,7 +69,8 @@ fs::path followLinks(fs::path path) {
   std::error_code error;
   for (int i = 0; i < mostLinks && fs::is_symlink(path, error); ++i)
     path = path.parent_path() / fs::read_symlink(path, error);
-  return path;
+  fs::path resolved = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? path : resolved;
 }
 
 /// A FIFO that nobody reads is an error; to wait for a reader would hang.
@@ -104,7 +104,7 @@ int PendingFile::open(const fs::path &folder) {
     return file;
   }
   while (true) { // Not every file system has files without names.
-    temporary_ = makeName(target_);
+    temporary_ = makeTemporaryName(target_);
     file = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
                   0644);
     if (file < 0 && errno == EEXIST)
@@ -121,7 +121,7 @@ int PendingFile::open(const fs::path &folder) {
 int PendingFile::name() {
   std::string here = "/proc/self/fd/" + std::to_string(file_);
   while (temporary_.empty()) {
-    std::string made = makeName(target_);
+    std::string made = makeTemporaryName(target_);
     if (linkat(AT_FDCWD, here.c_str(), AT_FDCWD, made.c_str(),
                AT_SYMLINK_FOLLOW) == 0)
       temporary_ = made;

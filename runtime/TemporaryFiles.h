@@ -12,7 +12,7 @@
 
 namespace kiln {
 
-/// The path behind all links, also behind those to a file that does not exist.
+/// The absolute path behind all links, also of a file that does not exist.
 std::filesystem::path followLinks(std::filesystem::path path);
 
 /// A file that takes its target's place when it is complete: until then the
@@ -49,6 +49,10 @@ int writeAtomically(const std::string &target,
                     std::span<const std::byte> bytes);
 /// The same with a file's bytes, which are on the disk afterwards.
 int copyAtomically(const std::string &source, const std::string &target);
+
+/// The path of a temporary file or folder beside its target, another one in
+/// each call.
+std::string makeTemporaryName(const std::string &target);
 
 /// Whether this is the name of a temporary file of a target with that name:
 /// the target's and ".tmp-" with numbers, and nothing that a user would choose.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/OutputFile.h"
+#include "runtime/FileKind.h"
 #include "runtime/TemporaryFiles.h"
 
 #include <cerrno>
 #include <cstring>
 #include <deque>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 namespace kiln {
@@ -74,6 +77,30 @@ Status OutputFile::finish() {
   return Status();
 }
 
+/// Whether it is a pipe of this process, and no FIFO with a name.
+static bool isPipe(const std::string &path) {
+  constexpr auto pipes = 0x50495045; // PIPEFS_MAGIC
+  struct statfs system;
+  return ::statfs(path.c_str(), &system) == 0 && system.f_type == pipes;
+}
+
+Status checkOutput(const std::string &name, const std::string &path) {
+  struct stat status;
+  bool exists = ::stat(path.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT)
+    return failIo(name, "open");
+  if (exists && S_ISDIR(status.st_mode))
+    return failIo(name, "open", EISDIR);
+  if (exists &&
+      (S_ISSOCK(status.st_mode) || (S_ISFIFO(status.st_mode) && !isPipe(path))))
+    return Status(Code::usage, name + ": is " + describeKind(status.st_mode) +
+                                   ", wanted a file");
+  std::string place = exists ? path : followLinks(path).parent_path().string();
+  return ::access(place.c_str(), exists ? W_OK : W_OK | X_OK) == 0
+             ? Status()
+             : failIo(name, "open");
+}
+
 /// A file that is written and not yet in its place.
 static Status write(PendingFile &pending, const FileContents &contents) {
   const std::string &path = contents.path;
@@ -91,9 +118,10 @@ static Status write(PendingFile &pending, const FileContents &contents) {
 Status replaceFiles(const std::vector<FileContents> &files) {
   std::deque<PendingFile> pending;
   for (const FileContents &file : files) {
-    removeRemains(file.path);
-    if (Status status = write(pending.emplace_back(file.path), file);
-        !status.ok())
+    std::string target =
+        file.followsLinks ? followLinks(file.path).string() : file.path;
+    removeRemains(target);
+    if (Status status = write(pending.emplace_back(target), file); !status.ok())
       return status;
   }
   for (size_t i = 0; i < files.size(); ++i)

@@ -51,6 +51,7 @@ private:
 struct FileContents {
   std::string path;
   std::function<Status(OutputFile &)> fill;
+  bool followsLinks = false; // Else a link is replaced.
 };
 
 /// Writes files beside their paths and renames them once all are complete, in
@@ -59,6 +60,11 @@ struct FileContents {
 Status replaceFiles(const std::vector<FileContents> &files);
 Status replaceFile(const std::string &path,
                    const std::function<Status(OutputFile &)> &fill);
+
+/// Whether a file can be written at `path`, which messages call `name`: `io` if
+/// not, `usage` for a FIFO, on which writing would wait for a reader. Nothing
+/// is created, so that it can be asked before anything else is done.
+Status checkOutput(const std::string &name, const std::string &path);
 
 /// "PATH: cannot ACTION: " and the text of an error, of errno unless another is
 /// given, as an I/O error.
