@@ -71,16 +71,27 @@ void CommandFiles::addOutput(const std::string &name, const std::string &path) {
   add(name, path, /*isOutput=*/true);
 }
 
-void CommandFiles::addRun(const RunOptions &run, uint32_t ranks, bool mayGoOn) {
+/// An output that this process opens itself.
+void CommandFiles::addOpened(const std::string &name, const std::string &path,
+                             const std::string &subject) {
+  addOutput(name, path);
+  if (!path.empty())
+    files_.back().subject = subject;
+}
+
+void CommandFiles::addRun(const RunOptions &run, Ranks ranks, bool mayGoOn) {
   runFolder_ = run.runFolder;
+  isFirst_ = ranks.own == 0;
   mayGoOn_ = mayGoOn;
   // Of a run only the checkpoints are read, where nothing is written.
   if (isCheckpoint(run.resume))
     addInputFolder("--resume", run.resume);
-  addOutput("--losses", run.losses);
-  for (uint32_t rank = 0; rank < ranks && !run.trace.path.empty(); ++rank)
-    addOutput("--trace", Trace::pathOf(run.trace.path, rank));
-  addRunFiles();
+  addOpened("--losses", run.losses, isFirst_ ? "file of losses " : "");
+  for (uint32_t rank = 0; rank < ranks.count && !run.trace.path.empty(); ++rank)
+    addOpened("--trace", Trace::pathOf(run.trace.path, rank),
+              rank == ranks.own ? "trace " : "");
+  if (isFirst_)
+    addRunFiles();
 }
 
 /// Those that are replaced are outputs. The others are kept, so that nothing
@@ -163,16 +174,14 @@ Status CommandFiles::checkPlace(const File &output) const {
     return Status(Code::usage, output.describe() +
                                    ": is in the folder of the run, which "
                                    "begins later; give another folder");
-  bool isLosses = output.name == "--losses";
   // The run makes its folder.
-  if ((!isLosses && output.name != "--trace") || folder == own)
-    return Status();
-  return checkOutput((isLosses ? "file of losses " : "trace ") + output.path,
-                     output.path);
+  return output.subject.empty() || folder == own
+             ? Status()
+             : checkOutput(output.subject + output.path, output.path);
 }
 
 Status CommandFiles::checkRunFolder() const {
-  if (runFolder_.empty())
+  if (runFolder_.empty() || !isFirst_)
     return Status();
   Status status = RunFolder::check(runFolder_);
   if (!status.ok() || mayGoOn_)

@@ -26,10 +26,14 @@ public:
   /// The files of a checkpoint.
   void addInputFolder(const std::string &name, const std::string &path);
   void addOutput(const std::string &name, const std::string &path);
-  /// Files that `run` writes in a world of `ranks` processes, and the
-  /// checkpoint that it reads. Without `mayGoOn` it sets an earlier run in its
-  /// folder aside.
-  void addRun(const RunOptions &run, uint32_t ranks, bool mayGoOn);
+  /// The processes of a run, of which the first has the run folder and the
+  /// losses, and each a trace of its own; they may be on several machines.
+  struct Ranks {
+    uint32_t count = 1, own = 0;
+  };
+  /// Files that `run` writes, and the checkpoint that it reads. Without
+  /// `mayGoOn` it sets an earlier run in its folder aside.
+  void addRun(const RunOptions &run, Ranks ranks, bool mayGoOn);
   /// Files for the IR in a folder.
   void addDumps(const std::string &folder);
 
@@ -43,9 +47,10 @@ private:
     std::string name, path;
     /// Device and inode, or the resolved path of a file that does not exist.
     std::string identity;
-    bool isOutput;
-    bool isStandard = false; // Opened by the caller.
-    bool isOfRun = false;    // Of this command.
+    bool isOutput = false;
+    bool isStandard = false;  // Opened by the caller.
+    bool isOfRun = false;     // Of this command.
+    std::string subject = ""; // In messages of a run that opens it, else empty.
 
     std::string describe() const {
       return isStandard ? name : name + " " + path;
@@ -54,6 +59,8 @@ private:
 
   void add(const std::string &name, const std::string &path, bool isOutput);
   void addStandard(const std::string &name, int descriptor);
+  void addOpened(const std::string &name, const std::string &path,
+                 const std::string &subject);
   void addRunFiles();
   void turnStandardError() const;
   Status checkPair(const File &output, const File &other) const;
@@ -62,6 +69,7 @@ private:
 
   std::vector<File> files_;
   std::string runFolder_; // Of the command's run; empty for none.
+  bool isFirst_ = true;   // Of its ranks.
   bool mayGoOn_ = false;
 };
 

@@ -84,7 +84,7 @@ Status Compilation::checkFiles(const RunOptions *run) const {
   bool savesCheckpoints =
       config && config->checkpoint.presence == Presence::Given;
   if (run && config)
-    files.addRun(*run, std::max(run->processes, 1u),
+    files.addRun(*run, {.count = std::max(run->processes, 1u)},
                  mayGoOn(*run, savesCheckpoints));
   return files.check();
 }

@@ -113,7 +113,7 @@ int fail(const Status &status, const World *world = nullptr) {
 
 /// Before anything is written.
 static Status checkFiles(const RunOptions &options, const std::string &path,
-                         const Artifact &artifact, uint32_t ranks) {
+                         const Artifact &artifact, CommandFiles::Ranks ranks) {
   CommandFiles files;
   files.addInput("artifact", path);
   files.addInputs(options.inputs);
@@ -121,7 +121,7 @@ static Status checkFiles(const RunOptions &options, const std::string &path,
   const artifact::CheckpointPolicy *policy = artifact.settings().checkpoint();
   files.addRun(options, ranks, mayGoOn(options, policy && policy->keep()));
   Status status = files.check();
-  return status.ok() ? checkResume(options.resume) : status;
+  return status.ok() && ranks.own == 0 ? checkResume(options.resume) : status;
 }
 
 std::optional<Session> loadSession(const std::string &artifact,
@@ -131,7 +131,9 @@ std::optional<Session> loadSession(const std::string &artifact,
   sessionOptions.name = options.name;
   sessionOptions.isProfiled = options.isProfiled;
   sessionOptions.admit = [&](const Artifact &loaded) {
-    return checkFiles(options, artifact, loaded, world ? world->size() : 1);
+    return checkFiles(options, artifact, loaded,
+                      world ? CommandFiles::Ranks{world->size(), world->rank()}
+                            : CommandFiles::Ranks());
   };
   sessionOptions.trace = options.trace;
   sessionOptions.world = world;
@@ -216,9 +218,10 @@ static int prepare(RunOptions &options, std::optional<MemoryFile> &changed) {
     return 0; // The run checks its files.
   if (changed)
     artifact = Artifact::load(options.artifact, options.name);
-  Status status = artifact.ok() ? checkFiles(options, options.artifact,
-                                             *artifact, options.processes)
-                                : artifact.status();
+  Status status = artifact.ok()
+                      ? checkFiles(options, options.artifact, *artifact,
+                                   {.count = options.processes})
+                      : artifact.status();
   if (status.ok())
     status = checkSessionFolder();
   return status.ok() ? 0 : fail(status);
