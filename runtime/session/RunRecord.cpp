@@ -241,8 +241,6 @@ Status RunRecord::checkFolder(const std::optional<Checkpoint> &from) {
     return Status();
   std::map<std::string, std::string> inputs = session_.artifact().inputFiles();
   inputs.insert(options_.inputs.begin(), options_.inputs.end());
-  if (from)
-    inputs["--resume"] = from->folder();
   return RunFolder::checkSetAside(folder_->path(), inputs);
 }
 

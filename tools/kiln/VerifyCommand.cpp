@@ -364,17 +364,20 @@ int runVerifyCommand(const CompileArguments &options, const std::string &plans,
                "', wanted all or a positive number");
     return exitUsage;
   }
+  CommandFiles files;
+  files.addInput("config", options.config);
+  Status status = files.check(); // No error must be printed into it.
   Diagnostics diagnostics;
   std::optional<Config> config =
       loadConfig(options.config, options.overrides, diagnostics);
-  if (!config) {
+  if (status.ok() && !config) {
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
   }
-  CommandFiles files;
-  files.addInput("config", options.config);
-  files.addInputs(config->files());
-  Status status = files.check();
+  if (status.ok()) {
+    files.addInputs(config->files());
+    status = files.check();
+  }
   if (status.ok())
     status = InputFiles::open(*config, {}).status();
   if (!status.ok()) {
