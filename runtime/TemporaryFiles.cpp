@@ -131,6 +131,12 @@ int PendingFile::name() {
   return 0;
 }
 
+int PendingFile::reserve(uint64_t bytes) const {
+  if (fallocate(file_, 0, 0, static_cast<off_t>(bytes)) == 0)
+    return 0;
+  return errno == EOPNOTSUPP || errno == ENOSYS ? 0 : errno;
+}
+
 int PendingFile::commit() {
   if (!isInPlace_) {
     if (int error = name())

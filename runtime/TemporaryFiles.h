@@ -5,6 +5,7 @@
 #ifndef KILN_RUNTIME_TEMPORARYFILES_H
 #define KILN_RUNTIME_TEMPORARYFILES_H
 
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -28,6 +29,9 @@ public:
 
   int error() const { return error_; }
   int descriptor() const { return file_; }
+  /// 0, or errno if there is no room for so many bytes; 0 as well where the
+  /// file system cannot tell.
+  int reserve(uint64_t bytes) const;
 
   /// Replaces the target. Returns 0 or errno.
   int commit();

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -140,10 +139,9 @@ void Cache::removeRemains() const {
 
 /// Whether temporary files of ordinary size fit in a folder.
 static bool hasRoom(const std::string &folder) {
-  constexpr off_t ordinaryBytes = off_t{16} << 20;
+  constexpr uint64_t ordinaryBytes = uint64_t{16} << 20;
   PendingFile file(folder + "/kiln_room");
-  return file.error() == 0 &&
-         posix_fallocate(file.descriptor(), 0, ordinaryBytes) == 0;
+  return file.error() == 0 && file.reserve(ordinaryBytes) == 0;
 }
 
 std::string Cache::scratchParent() {

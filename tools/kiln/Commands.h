@@ -34,7 +34,7 @@ struct RunOptions {
   std::string losses;
   std::string runFolder; // Empty: nothing is kept of the run.
   std::string resume;    // Empty: by the config.
-  /// What the run reads beside the files of its artifact, by the user's word.
+  /// Files that the run reads beside those of its artifact, by the user's word.
   std::map<std::string, std::string> inputs;
   std::optional<uint64_t> steps;
   TraceOptions trace;

@@ -355,7 +355,7 @@ private:
 
 Status checkSessionFolder() {
   // Of 4.1: its store of facts about ranks is made at full size.
-  constexpr off_t sessionBytes = off_t{10} << 20;
+  constexpr uint64_t sessionBytes = uint64_t{10} << 20;
   std::string variable, folder = "/tmp";
   for (const char *name :
        {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"})
@@ -368,9 +368,8 @@ Status checkSessionFolder() {
   while (place.has_relative_path() && !std::filesystem::exists(place, error))
     place = place.parent_path();
   PendingFile session((place / "kiln_session").string());
-  int failure = session.error()
-                    ? session.error()
-                    : posix_fallocate(session.descriptor(), 0, sessionBytes);
+  int failure =
+      session.error() ? session.error() : session.reserve(sessionBytes);
   if (failure == 0)
     return Status();
   return Status(Code::io, (variable.empty() ? "" : variable + " ") + folder +
