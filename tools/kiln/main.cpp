@@ -289,7 +289,8 @@ private:
                                                          : std::nullopt;
   }
 
-  int dispatch() {
+  /// Completes the options from each other. Returns an exit code.
+  int resolveOptions() {
     if (steps)
       runOptions.steps = steps;
     if (isFresh)
@@ -322,11 +323,17 @@ private:
                               .stem()
                               .string()
               : runFolder;
+    return 0;
+  }
+
+  int dispatch() {
     // No verb may print into the files of a run.
     if (Status status = CommandFiles().check(); !status.ok()) {
       printError(status.message());
       return status.exitCode();
     }
+    if (int code = resolveOptions())
+      return code;
     if (train->parsed())
       return runTrainCommand(compile, runOptions);
     if (compileVerb->parsed())
