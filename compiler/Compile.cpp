@@ -130,7 +130,7 @@ static Status compileVerified(ModuleOp module, const Config &config,
       options.backends, device, {config.devices.threads, options.isReference});
   if (!backends)
     return Status(Code::usage,
-                  "error: this compiler has no backend '" + device + "'");
+                  "kiln: error: this compiler has no backend '" + device + "'");
   options.enter("passes");
   Plan plan = resolvePlan(config);
   Status dumped;
@@ -144,25 +144,27 @@ static Status compileVerified(ModuleOp module, const Config &config,
   if (failed(passes.run(module)))
     return text.fail(config.model.kind == ModelKind::File ? Code::inputRejected
                                                           : Code::internal,
-                     "error: a pass failed");
+                     "kiln: error: a pass failed");
   if (!dumped.ok())
     return dumped;
   for (ModuleOp image : getImages(module))
     if (Status fits = checkMemory(image, config, plan); !fits.ok())
       return fits;
   options.enter("kernels");
+  std::string name =
+      options.outputName.empty() ? outputPath : options.outputName;
   ProgramCode code;
   if (failed(generateCode(module, config, options, *backends, code)))
     return code.status.ok()
                ? text.fail(Code::internal,
-                           "error: kernels could not be generated")
-               : Status(code.status.code(), "error: " + code.status.message());
+                           "kiln: error: kernels could not be generated")
+               : Status(code.status.code(),
+                        "kiln: error: " + name + ": " + code.status.message());
   options.enter("artifact");
-  Status written = writeArtifact(
-      getImages(module), code, config, plan, *backends, outputPath,
-      options.outputName.empty() ? outputPath : options.outputName);
+  Status written = writeArtifact(getImages(module), code, config, plan,
+                                 *backends, outputPath, name);
   if (!written.ok())
-    return Status(written.code(), "error: " + written.message());
+    return Status(written.code(), "kiln: error: " + written.message());
   return {};
 }
 
@@ -171,7 +173,8 @@ Status compileModule(ModuleOp module, const Config &config,
                      const std::string &outputPath) {
   DiagnosticText text(module.getContext());
   if (failed(verify(module)))
-    return text.fail(Code::inputRejected, "error: the model is not valid");
+    return text.fail(Code::inputRejected,
+                     "kiln: error: the model is not valid");
   if (options.checkModel) {
     flatbuffers::DetachedBuffer model = describeModel(module, config);
     std::string fault = options.checkModel({model.data(), model.size()});
@@ -190,7 +193,8 @@ Status compileConfig(const Config &config, const CompileOptions &options,
     DiagnosticText text(&context.mlir);
     module = importModel(config, context.mlir);
     if (!module)
-      return text.fail(Code::inputRejected, "error: the model cannot be read");
+      return text.fail(Code::inputRejected,
+                       "kiln: error: the model cannot be read");
   }
   // Only a file can lack one: it may be a module of anything.
   if (llvm::none_of(module->getOps<func::FuncOp>(), [](func::FuncOp function) {

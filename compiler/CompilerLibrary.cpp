@@ -6,8 +6,9 @@
 
 int kilnCompile(const KilnCompileRequest *request) {
   if (request->size != sizeof(KilnCompileRequest)) {
-    fprintf(stderr, "error: libKilnCompiler and kiln are of different builds; "
-                    "build both again\n");
+    fprintf(stderr,
+            "kiln: error: libKilnCompiler and kiln are of different builds; "
+            "build both again\n");
     return static_cast<int>(kiln::Code::internal);
   }
   kiln::Diagnostics diagnostics;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/config/Cache.h"
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -137,10 +137,19 @@ void Cache::removeRemains() const {
     kiln::removeRemains(folder, "kiln_");
 }
 
+/// Whether temporary files of ordinary size fit in a folder.
+static bool hasRoom(const std::string &folder) {
+  constexpr uint64_t ordinaryBytes = uint64_t{16} << 20;
+  PendingFile file(folder + "/kiln_room");
+  return file.error() == 0 && file.reserve(ordinaryBytes) == 0;
+}
+
 std::string Cache::scratchParent() {
   std::error_code error;
   fs::path otherwise = fs::temp_directory_path(error);
-  return prepareFolder() ? folder : error ? "." : otherwise.string();
+  if (prepareFolder() && hasRoom(folder))
+    return folder;
+  return error ? "." : otherwise.string();
 }
 
 size_t Cache::clear() {

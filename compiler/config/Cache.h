@@ -55,7 +55,12 @@ public:
   /// Removes temporary files of processes that have ended.
   void removeRemains() const;
 
-  /// Folder for temporary files: this one, or the system's if it is unusable.
+  /// Whether something can be published, as far as the folder tells; creates
+  /// it.
+  bool isUsable() { return prepareFolder(); }
+
+  /// Folder for temporary files: this one, or the system's if it is unusable or
+  /// full.
   std::string scratchParent();
 
   const std::string &path() const { return folder; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/config/CacheKey.h"
 
+#include "runtime/FileKind.h"
 #include "runtime/artifact/Sha256.h"
 
 #include <cstdlib>
@@ -53,16 +54,23 @@ static std::string describeTarget() {
          std::to_string(caches.l2Bytes) + (permitsTiles() ? " tiles" : "");
 }
 
+/// Why there are no bytes to hash.
+static std::string describeUnreadable(const std::string &path) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error))
+    return ": no such file";
+  std::string other = describeNonFile(path);
+  return other.empty() ? ": cannot be read"
+                       : ": is " + other + ", wanted a regular file";
+}
+
 std::optional<std::string> compileKey(const Config &config,
                                       const CompileInputs &inputs,
                                       std::string &error) {
-  std::error_code ignored;
   auto hashFile = [&](const std::string &path) {
     std::optional<std::string> hash = sha256OfFile(path);
     if (!hash)
-      error =
-          path + (std::filesystem::exists(path, ignored) ? ": cannot be read"
-                                                         : ": no such file");
+      error = path + describeUnreadable(path);
     return hash;
   };
   std::optional<std::string> compiler = hashFile(inputs.compilerLibrary);

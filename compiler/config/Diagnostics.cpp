@@ -21,8 +21,11 @@ std::vector<std::string> Diagnostics::lines() const {
   for (const auto &[at, message] : errors) {
     std::string place =
         at.source == 0
-            ? file + ":" + std::to_string(at.line) + ":" +
-                  std::to_string(at.column) + ": error: "
+            ? file +
+                  (hasPlaces ? ":" + std::to_string(at.line) + ":" +
+                                   std::to_string(at.column)
+                             : "") +
+                  ": error: "
             : "command line: error: '" + overrides[at.source - 1] + "': ";
     // Messages quote the config, which may hold any bytes.
     result.push_back(printableText(place + message));

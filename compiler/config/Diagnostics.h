@@ -36,6 +36,8 @@ public:
   /// Names that positions refer to; set by loadConfig.
   std::string file;
   std::vector<std::string> overrides;
+  /// Whether the file is a text in which lines and columns can be looked up.
+  bool hasPlaces = true;
 
 private:
   // Keeps the order of position, and of reporting at one position.

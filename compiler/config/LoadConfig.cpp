@@ -5,6 +5,7 @@
 #include "compiler/config/Schema.h"
 #include "compiler/config/Spelling.h"
 #include "compiler/config/YamlTree.h"
+#include "runtime/FileKind.h"
 
 #include <cerrno>
 #include <cstring>
@@ -126,7 +127,8 @@ private:
       if (kind != "?")
         diagnostics.error(key.position, "key '" + path +
                                             "' does not apply to " + section +
-                                            ".kind = " + kind);
+                                            ".kind = " + kind +
+                                            adviseOnKind(section, key, kind));
       return;
     }
     std::string suggestion = suggest(section, path, key.text, kind);
@@ -139,6 +141,17 @@ private:
     const Key *row = findKey(suggestion, "");
     if (row && row->type == KeyType::Section && value.isMap())
       readSection(suggestion, value);
+  }
+
+  /// The way out if a kind on the command line does not fit the file's section.
+  std::string adviseOnKind(const std::string &section, const YamlNode &key,
+                           const std::string &kind) const {
+    auto state = states.find(join(section, "kind"));
+    bool isForeign = key.position.source == 0 && state != states.end() &&
+                     state->second.position.source != 0;
+    return isForeign ? "; '" + section + "={kind: " + kind +
+                           "}' leaves out the other keys of the section"
+                     : "";
   }
 
   /// The nearest key of the same section; failing that, the nearest anywhere.
@@ -312,12 +325,14 @@ std::optional<Config> loadConfig(const std::string &path,
                                  Diagnostics &diagnostics) {
   diagnostics.file = path;
   diagnostics.overrides = overrides;
-  std::error_code error;
-  bool isFolder = std::filesystem::is_directory(path, error);
+  // To open a FIFO would wait for a writer, and it cannot be read twice.
+  if (std::string other = describeNonFile(path); !other.empty()) {
+    diagnostics.error({}, "found " + other + ", wanted a config file");
+    return std::nullopt;
+  }
   std::ifstream file(path, std::ios::binary);
-  if (!file || isFolder) {
-    diagnostics.error({}, isFolder ? "found a folder, wanted a config file"
-                                   : std::strerror(errno));
+  if (!file) {
+    diagnostics.error({}, std::strerror(errno));
     return std::nullopt;
   }
   // Reading one byte more than allowed detects a file that is too long.

@@ -2,13 +2,15 @@
 #include "compiler/pipeline/Pipeline.h"
 
 #include "mlir/Pass/PassInstrumentation.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
 
 using namespace mlir;
 
 namespace kiln {
 
-/// A stream that fails ends the process unless its error is taken.
+/// A stream that fails ends the process unless its error is taken. Half a file
+/// would be read as a whole one.
 static Status writeModule(ModuleOp module, const std::string &path,
                           OpPrintingFlags flags) {
   std::error_code error;
@@ -18,9 +20,11 @@ static Status writeModule(ModuleOp module, const std::string &path,
     stream.close();
     error = stream.error();
     stream.clear_error();
+    if (error)
+      llvm::sys::fs::remove(path);
   }
-  return error ? Status(Code::io,
-                        "error: " + path + ": cannot write: " + error.message())
+  return error ? Status(Code::io, "kiln: error: " + path +
+                                      ": cannot write: " + error.message())
                : Status();
 }
 

@@ -84,8 +84,9 @@ Status verifyFile(const std::string &path, const Manifest::File &facts,
 }
 
 Expected<Manifest::File> writeText(const std::string &path,
+                                   const std::string &name,
                                    const std::string &text) {
-  Expected<OutputFile> file = OutputFile::create(path);
+  Expected<OutputFile> file = OutputFile::create(path, name);
   if (!file.ok())
     return file.status();
   Status status = file->write(std::as_bytes(std::span(text)));
@@ -149,29 +150,33 @@ Status Checkpoint::exportWeights(const std::string &path) const {
                            return copyTensor(*tensor.file, *tensor.entry, file);
                          }});
   }
+  std::vector<FileContents> files;
   // The vocabulary first: weights that are there can be used.
   if (!vocabulary_.empty())
-    if (Status status = replaceFile(vocabularyPathOf(path),
-                                    [&](OutputFile &file) {
-                                      return file.write(std::as_bytes(
-                                          std::span(vocabulary_)));
-                                    });
-        !status.ok())
-      return status;
-  return replaceFile(path, [&](OutputFile &file) {
-    return writeSafetensors(file, std::move(sources),
-                            describeWeights(vocabulary_));
-  });
+    files.push_back({vocabularyPathOf(path), [this](OutputFile &file) {
+                       return file.write(std::as_bytes(std::span(vocabulary_)));
+                     }});
+  files.push_back({path,
+                   [&](OutputFile &file) {
+                     return writeSafetensors(file, std::move(sources),
+                                             describeWeights(vocabulary_));
+                   },
+                   /*followsLinks=*/true});
+  return replaceFiles(files);
 }
 
-Status writeCheckpoint(const std::string &folder, Manifest manifest,
-                       std::vector<TensorSource> weights,
+Status writeCheckpoint(const std::string &folder, const std::string &name,
+                       Manifest manifest, std::vector<TensorSource> weights,
                        std::vector<TensorSource> others,
                        const std::string &vocabulary) {
+  auto in = [](const std::string &folder, const char *file) {
+    return folder + "/" + file;
+  };
   manifest.files.clear();
-  for (auto [name, tensors] : {std::pair(modelFileName, &weights),
-                               std::pair(optimizerFileName, &others)}) {
-    Expected<OutputFile> file = OutputFile::create(folder + "/" + name);
+  for (auto [fileName, tensors] : {std::pair(modelFileName, &weights),
+                                   std::pair(optimizerFileName, &others)}) {
+    Expected<OutputFile> file =
+        OutputFile::create(in(folder, fileName), in(name, fileName));
     if (!file.ok())
       return file.status();
     Status status = writeSafetensors(*file, std::move(*tensors),
@@ -180,17 +185,19 @@ Status writeCheckpoint(const std::string &folder, Manifest manifest,
       status = file->finish();
     if (!status.ok())
       return status;
-    manifest.files[name] = {file->bytes(), file->hash()};
+    manifest.files[fileName] = {file->bytes(), file->hash()};
   }
   if (!vocabulary.empty()) {
     Expected<Manifest::File> file =
-        writeText(folder + "/" + vocabularyFileName, vocabulary);
+        writeText(in(folder, vocabularyFileName), in(name, vocabularyFileName),
+                  vocabulary);
     if (!file.ok())
       return file.status();
     manifest.files[vocabularyFileName] = *file;
   }
-  Status status =
-      writeText(folder + "/" + manifestName, manifest.print()).status();
+  Status status = writeText(in(folder, manifestName), in(name, manifestName),
+                            manifest.print())
+                      .status();
   return status.ok() ? syncFolder(folder) : status;
 }
 

@@ -38,8 +38,8 @@ public:
   /// Text of the vocabulary's file; empty if there is none.
   const std::string &vocabulary() const { return vocabulary_; }
 
-  /// Writes the weights under their public names into a new file, and the
-  /// vocabulary beside it.
+  /// Writes the weights under their public names into a file, and the
+  /// vocabulary beside it. Both stay as they are if one cannot be written.
   Status exportWeights(const std::string &path) const;
 
 private:
@@ -54,9 +54,9 @@ private:
 
 /// Writes the tensors of a checkpoint, the vocabulary, unless it is empty, and
 /// `manifest`, whose `files` it fills in, into an existing empty folder, and
-/// waits until all is on the disk.
-Status writeCheckpoint(const std::string &folder, Manifest manifest,
-                       std::vector<TensorSource> weights,
+/// waits until all is on the disk. Messages call the folder `name`.
+Status writeCheckpoint(const std::string &folder, const std::string &name,
+                       Manifest manifest, std::vector<TensorSource> weights,
                        std::vector<TensorSource> others,
                        const std::string &vocabulary = "");
 

@@ -2,13 +2,12 @@
 #ifndef KILN_RUNTIME_CHECKPOINT_CHECKPOINTSTORE_H
 #define KILN_RUNTIME_CHECKPOINT_CHECKPOINTSTORE_H
 
+#include "runtime/Warn.h"
 #include "runtime/checkpoint/Checkpoint.h"
 
 #include <optional>
 
 namespace kiln {
-
-using Warn = std::function<void(const std::string &)>;
 
 /// The checkpoints of one run, in one folder. One process writes to it at a
 /// time.
@@ -28,25 +27,34 @@ public:
   std::string pathOf(uint64_t step) const;
   /// By step, the oldest first. Nothing if there is no such folder.
   std::vector<Entry> list() const;
+  /// Those that `setAsideAfter` has renamed, likewise.
+  std::vector<Entry> listSetAside() const;
 
   /// The newest intact checkpoint; nothing if there is none. One warning for
   /// each damaged one that is passed over.
   std::optional<Checkpoint> openNewest(const Warn &warn) const;
 
-  /// Removes the remains of an interrupted save.
+  /// Removes the remains of an interrupted save. The caller must be the only
+  /// one that saves here.
   void removeRemains() const;
 
-  /// Renames checkpoints after `step`: they are of a course that the run has
-  /// left. Returns how many.
-  size_t setAsideAfter(uint64_t step) const;
+  /// Renames checkpoints after `step`, which are of a course that the run has
+  /// left, by a mark at the end of their names.
+  Status setAsideAfter(uint64_t step, const std::string &mark) const;
 
-  /// Saves a checkpoint, then removes all but the `keep` newest. On a failure
-  /// all older ones are untouched, and nothing is left of the new one.
+  /// Saves a checkpoint, then removes all but the `keep` newest, and of them
+  /// only files that Kiln writes. On a failure all older ones are untouched,
+  /// and nothing is left of the new one. `warn` tells what does not matter to
+  /// the checkpoint.
   Status save(const Manifest &manifest, std::vector<TensorSource> weights,
-              std::vector<TensorSource> others, uint64_t keep,
+              std::vector<TensorSource> others, uint64_t keep, const Warn &warn,
               const std::string &vocabulary = "") const;
 
 private:
+  template <typename Accept> std::vector<Entry> list(Accept accept) const;
+  Status replace(const std::string &temporary, const std::string &path,
+                 const Warn &warn) const;
+
   std::string folder_;
 };
 

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/OutputFile.h"
+#include "runtime/FileKind.h"
+#include "runtime/TemporaryFiles.h"
 
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 namespace kiln {
 
-Status failIo(const std::string &path, const char *action) {
+Status failIo(const std::string &path, const char *action, int error) {
   return Status(Code::io,
-                path + ": cannot " + action + ": " + std::strerror(errno));
+                path + ": cannot " + action + ": " + std::strerror(error));
+}
+
+Status failIo(const std::string &path, const char *action) {
+  return failIo(path, action, errno);
 }
 
 Status syncFolder(const std::string &path) {
@@ -68,21 +77,62 @@ Status OutputFile::finish() {
   return Status();
 }
 
+/// Whether it is a pipe of this process, and no FIFO with a name.
+static bool isPipe(const std::string &path) {
+  constexpr auto pipes = 0x50495045; // PIPEFS_MAGIC
+  struct statfs system;
+  return ::statfs(path.c_str(), &system) == 0 && system.f_type == pipes;
+}
+
+Status checkOutput(const std::string &name, const std::string &path) {
+  struct stat status;
+  bool exists = ::stat(path.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT)
+    return failIo(name, "open");
+  if (exists && S_ISDIR(status.st_mode))
+    return failIo(name, "open", EISDIR);
+  if (exists &&
+      (S_ISSOCK(status.st_mode) || (S_ISFIFO(status.st_mode) && !isPipe(path))))
+    return Status(Code::usage, name + ": is " + describeKind(status.st_mode) +
+                                   ", wanted a file");
+  std::string place = exists ? path : followLinks(path).parent_path().string();
+  return ::access(place.c_str(), exists ? W_OK : W_OK | X_OK) == 0
+             ? Status()
+             : failIo(name, "open");
+}
+
+/// A file that is written and not yet in its place.
+static Status write(PendingFile &pending, const FileContents &contents) {
+  const std::string &path = contents.path;
+  if (pending.error() != 0)
+    return failIo(path, "create", pending.error());
+  // Committing needs the descriptor once more.
+  int file = ::fcntl(pending.descriptor(), F_DUPFD_CLOEXEC, 0);
+  if (file < 0)
+    return failIo(path, "create");
+  OutputFile output(path, file);
+  Status status = contents.fill(output);
+  return status.ok() ? output.finish() : status;
+}
+
+Status replaceFiles(const std::vector<FileContents> &files) {
+  std::deque<PendingFile> pending;
+  for (const FileContents &file : files) {
+    std::string target =
+        file.followsLinks ? followLinks(file.path).string() : file.path;
+    removeRemains(target);
+    if (Status status = write(pending.emplace_back(target), file); !status.ok())
+      return status;
+  }
+  for (size_t i = 0; i < files.size(); ++i)
+    if (int error = pending[i].commit())
+      return failIo(files[i].path, "put a finished file in its place", error);
+  return Status();
+}
+
 Status replaceFile(const std::string &path,
                    const std::function<Status(OutputFile &)> &fill) {
-  std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-  ::unlink(temporary.c_str()); // A dead process with this pid may have left it.
-  Expected<OutputFile> file = OutputFile::create(temporary, path);
-  if (!file.ok())
-    return file.status();
-  Status status = fill(*file);
-  if (status.ok())
-    status = file->finish();
-  if (status.ok() && ::rename(temporary.c_str(), path.c_str()) != 0)
-    status = failIo(path, "rename a temporary file to it");
-  if (!status.ok())
-    ::unlink(temporary.c_str());
-  return status;
+  return replaceFiles({{path, fill}});
 }
 
 } // namespace kiln

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <vector>
 
 namespace kiln {
 
@@ -22,6 +23,9 @@ public:
     return create(path, path);
   }
 
+  /// Takes an open file.
+  OutputFile(std::string name, int file)
+      : name_(std::move(name)), file_(file) {}
   OutputFile(OutputFile &&other) noexcept;
   OutputFile &operator=(OutputFile &&) = delete;
   ~OutputFile();
@@ -36,9 +40,6 @@ public:
   const std::string &name() const { return name_; }
 
 private:
-  OutputFile(std::string name, int file)
-      : name_(std::move(name)), file_(file) {}
-
   std::string name_;
   int file_;
   uint64_t bytes_ = 0;
@@ -46,13 +47,29 @@ private:
   std::string hashText_;
 };
 
-/// Writes a file beside `path` by `fill` and renames it, so that the path
-/// always holds the old file or the complete new one.
+/// A file to write, by `fill`.
+struct FileContents {
+  std::string path;
+  std::function<Status(OutputFile &)> fill;
+  bool followsLinks = false; // Else a link is replaced.
+};
+
+/// Writes files beside their paths and renames them once all are complete, in
+/// this order: a path always holds the old file or the complete new one, and
+/// after a failed write all hold the old ones.
+Status replaceFiles(const std::vector<FileContents> &files);
 Status replaceFile(const std::string &path,
                    const std::function<Status(OutputFile &)> &fill);
 
-/// "PATH: cannot ACTION: " and the text of errno, as an I/O error.
+/// Whether a file can be written at `path`, which messages call `name`: `io` if
+/// not, `usage` for a FIFO, on which writing would wait for a reader. Nothing
+/// is created, so that it can be asked before anything else is done.
+Status checkOutput(const std::string &name, const std::string &path);
+
+/// "PATH: cannot ACTION: " and the text of an error, of errno unless another is
+/// given, as an I/O error.
 Status failIo(const std::string &path, const char *action);
+Status failIo(const std::string &path, const char *action, int error);
 
 /// Makes the entries of a folder survive a loss of power.
 Status syncFolder(const std::string &path);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/WeightVocabulary.h"
+#include "runtime/QuoteForShell.h"
 
 #include <filesystem>
 
@@ -10,9 +11,17 @@ namespace fs = std::filesystem;
 static constexpr const char *hashKey = "vocabulary_sha256";
 
 std::string vocabularyPathOf(const std::string &weights) {
-  return fs::path(weights)
-      .replace_extension(std::string(".") + vocabularyFileName)
-      .string();
+  return weights + "." + vocabularyFileName;
+}
+
+std::string findVocabulary(const std::string &weights,
+                           const std::string &hash) {
+  for (const std::string &path :
+       {fs::path(weights).replace_filename(vocabularyFileName).string(),
+        vocabularyPathOf(weights)})
+    if (sha256OfFile(path) == hash)
+      return path;
+  return "";
 }
 
 std::map<std::string, std::string>
@@ -33,12 +42,11 @@ Status checkVocabulary(const std::string &weights, const std::string &found,
                        const std::string &vocabulary) {
   if (found.empty() || vocabulary.empty() || found == sha256(vocabulary))
     return Status();
-  std::string remedy = "give the vocabulary of the weights as data.vocabulary";
-  for (const std::string &path :
-       {fs::path(weights).replace_filename(vocabularyFileName).string(),
-        vocabularyPathOf(weights)})
-    if (sha256OfFile(path) == found)
-      remedy = "data.vocabulary=" + path + " takes the words of the weights";
+  std::string path = findVocabulary(weights, found);
+  std::string remedy =
+      path.empty() ? "give the vocabulary of the weights as data.vocabulary"
+                   : "data.vocabulary=" + quoteForShell(path) +
+                         " takes the words of the weights";
   return Status(Code::inputRejected,
                 weights +
                     ": was trained with other words than those of the "

@@ -11,9 +11,13 @@ namespace kiln {
 /// In the folder of a run and in that of a checkpoint.
 inline constexpr const char *vocabularyFileName = "vocabulary.txt";
 
-/// Path of the vocabulary of exported weights: a.vocabulary.txt beside
-/// a.safetensors.
+/// Path of the vocabulary of exported weights, which no others share:
+/// a.safetensors.vocabulary.txt beside a.safetensors.
 std::string vocabularyPathOf(const std::string &weights);
+
+/// Path of the vocabulary with this hash beside weights, exported or in a
+/// checkpoint; empty if there is none.
+std::string findVocabulary(const std::string &weights, const std::string &hash);
 
 /// The metadata of a file of weights. The vocabulary is the text of its file;
 /// empty for a model without words.

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/data/ByteSource.h"
+#include "runtime/FileKind.h"
+#include "runtime/data/Fingerprint.h"
 
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -81,13 +84,6 @@ Expected<Bytes> unpack(const std::string &path,
   return bytes;
 }
 
-const char *describeType(mode_t mode) {
-  return S_ISDIR(mode)    ? "a folder"
-         : S_ISFIFO(mode) ? "a FIFO"
-         : S_ISSOCK(mode) ? "a socket"
-                          : "a device";
-}
-
 } // namespace
 
 /// Opens the file and maps it.
@@ -95,15 +91,14 @@ Status ByteSource::map() {
   // A FIFO would block until somebody writes to it.
   file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   int failure = errno;
-  bool isThere = file_ < 0 ? ::stat(path_.c_str(), &opened_) == 0
-                           : ::fstat(file_, &opened_) == 0;
-  if (isThere && !S_ISREG(opened_.st_mode))
-    return rejectData(path_, std::string("is ") +
-                                 describeType(opened_.st_mode) +
+  bool isThere = file_ < 0 ? ::stat(path_.c_str(), &seen_) == 0
+                           : ::fstat(file_, &seen_) == 0;
+  if (isThere && !S_ISREG(seen_.st_mode))
+    return rejectData(path_, "is " + describeKind(seen_.st_mode) +
                                  ", wanted a regular file");
   if (file_ < 0 || !isThere)
     return rejectData(path_, std::strerror(failure));
-  auto size = static_cast<size_t>(opened_.st_size);
+  auto size = static_cast<size_t>(seen_.st_size);
   if (size == 0)
     return rejectData(path_, "is empty");
   void *mapping = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file_, 0);
@@ -115,11 +110,13 @@ Status ByteSource::map() {
   if (!guard_->isActive())
     return Status(Code::failed,
                   "data file " + path_ + ": too many files are mapped at once");
+  fingerprint_ = fingerprintBytes(mapping_);
   return Status();
 }
 
-Expected<ByteSource> ByteSource::open(const std::string &path) {
-  ByteSource source(path);
+Expected<ByteSource> ByteSource::open(const std::string &path,
+                                      const Warn &warn) {
+  ByteSource source(path, warn);
   if (Status status = source.map(); !status.ok())
     return status;
   if (!isPacked(source.mapping_))
@@ -130,7 +127,7 @@ Expected<ByteSource> ByteSource::open(const std::string &path) {
     return status;
   if (!unpacked.ok())
     return unpacked.status();
-  ByteSource result(path);
+  ByteSource result(path, warn);
   result.unpacked_ = std::move(*unpacked);
   return result;
 }
@@ -142,13 +139,17 @@ Status ByteSource::check() const {
   if (::fstat(file_, &now) != 0)
     return Status(Code::io, "data file " + path_ +
                                 ": cannot be read: " + std::strerror(errno));
-  if (now.st_size != opened_.st_size)
-    return rejectData(path_,
-                      "has " + std::to_string(now.st_size) + " bytes, had " +
-                          std::to_string(opened_.st_size) + changedSince);
-  if (now.st_mtim.tv_sec != opened_.st_mtim.tv_sec ||
-      now.st_mtim.tv_nsec != opened_.st_mtim.tv_nsec)
-    return rejectData(path_, std::string("was written to") + changedSince);
+  auto size = static_cast<uint64_t>(now.st_size);
+  if (size < mapping_.size())
+    return rejectData(path_, "has " + std::to_string(size) + " bytes, had " +
+                                 std::to_string(mapping_.size()) +
+                                 changedSince);
+  bool isUntouched = now.st_size == seen_.st_size &&
+                     now.st_mtim.tv_sec == seen_.st_mtim.tv_sec &&
+                     now.st_mtim.tv_nsec == seen_.st_mtim.tv_nsec;
+  if (!isUntouched)
+    if (Status status = compareBytes(now); !status.ok())
+      return status;
   if (guard_->hasLostBytes())
     return Status(Code::io,
                   "data file " + path_ +
@@ -156,9 +157,36 @@ Status ByteSource::check() const {
   return Status();
 }
 
+/// Whether a later write will give the file another time: clocks of file
+/// systems tick slowly.
+static bool isPast(const struct timespec &time) {
+  struct timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  constexpr double tick = 0.1; // Seconds, and more than any has.
+  double age = static_cast<double>(now.tv_sec - time.tv_sec) +
+               1e-9 * static_cast<double>(now.tv_nsec - time.tv_nsec);
+  return age < 0 || age > tick;
+}
+
+/// A file that was written to need not have changed: it was touched, copied
+/// over itself, or has grown.
+Status ByteSource::compareBytes(const struct stat &now) const {
+  if (fingerprintBytes(mapping_) != fingerprint_)
+    return rejectData(path_, std::string("was written to") + changedSince);
+  if (isPast(now.st_mtim))
+    seen_ = now;
+  if (warn_ && !std::exchange(hasWarned_, true))
+    warn_("data file " + path_ +
+          ": was written to since it was opened; the bytes that are used are "
+          "the same, so the run goes on");
+  return Status();
+}
+
 ByteSource::ByteSource(ByteSource &&other) noexcept
-    : path_(std::move(other.path_)), file_(std::exchange(other.file_, -1)),
-      opened_(other.opened_), mapping_(std::exchange(other.mapping_, {})),
+    : path_(std::move(other.path_)), warn_(std::move(other.warn_)),
+      file_(std::exchange(other.file_, -1)), seen_(other.seen_),
+      hasWarned_(other.hasWarned_), fingerprint_(std::move(other.fingerprint_)),
+      mapping_(std::exchange(other.mapping_, {})),
       guard_(std::move(other.guard_)), unpacked_(std::move(other.unpacked_)) {
   other.guard_.reset();
 }

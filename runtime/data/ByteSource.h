@@ -3,6 +3,7 @@
 #define KILN_RUNTIME_DATA_BYTESOURCE_H
 
 #include "runtime/Status.h"
+#include "runtime/Warn.h"
 #include "runtime/data/MappingGuard.h"
 
 #include <cstddef>
@@ -26,8 +27,10 @@ inline constexpr const char *changedSince =
 /// file may be changed by others at any time.
 class ByteSource {
 public:
-  /// `inputRejected` if the file is missing, empty, or damaged gzip.
-  static Expected<ByteSource> open(const std::string &path);
+  /// `inputRejected` if the file is missing, empty, or damaged gzip. `warn`
+  /// tells of writes to it that have changed none of the bytes.
+  static Expected<ByteSource> open(const std::string &path,
+                                   const Warn &warn = {});
 
   ByteSource(ByteSource &&other) noexcept;
   ByteSource &operator=(ByteSource &&) = delete;
@@ -40,17 +43,23 @@ public:
 
   /// Whether the bytes read so far are those of the file as it was opened, to
   /// be asked after reading: a file that has shrunk ends in zeros.
-  /// `inputRejected` if it has changed since. Allocates nothing unless it
-  /// fails.
+  /// `inputRejected` if it has changed since, as far as fingerprints tell;
+  /// other times of the file and bytes behind the old end do not matter.
+  /// Allocates nothing unless the file was written to. For one thread.
   Status check() const;
 
 private:
-  explicit ByteSource(std::string path) : path_(std::move(path)) {}
+  ByteSource(std::string path, Warn warn)
+      : path_(std::move(path)), warn_(std::move(warn)) {}
   Status map();
+  Status compareBytes(const struct stat &now) const;
 
   std::string path_;
+  Warn warn_;
   int file_ = -1;
-  struct stat opened_ = {};
+  mutable struct stat seen_ = {}; // When the bytes were compared last.
+  mutable bool hasWarned_ = false;
+  std::string fingerprint_; // Of the mapping, as the file was opened.
   std::span<const std::byte> mapping_;
   std::optional<MappingGuard> guard_; // Of the mapping.
   std::vector<std::byte> unpacked_;

@@ -65,12 +65,11 @@ private:
 } // namespace
 
 // The data without its last samples, or the last samples.
-static Expected<std::unique_ptr<Dataset>> openPart(const artifact::Data &data,
-                                                   double fraction,
-                                                   bool isHeldOut,
-                                                   uint64_t seed) {
-  Expected<std::unique_ptr<Dataset>> whole =
-      openSource({data, textOf(data.path()), textOf(data.labels_path()), seed});
+static Expected<std::unique_ptr<Dataset>>
+openPart(const artifact::Data &data, double fraction, bool isHeldOut,
+         uint64_t seed, const Warn &warn) {
+  Expected<std::unique_ptr<Dataset>> whole = openSource(
+      {data, textOf(data.path()), textOf(data.labels_path()), seed, warn});
   if (!whole.ok() || !*whole)
     return whole;
   uint64_t samples = (*whole)->samples();
@@ -93,20 +92,21 @@ static bool isEnd(const artifact::Evaluation &heldOut) {
 
 Expected<std::unique_ptr<Dataset>>
 Dataset::open(const artifact::Data &data, const artifact::Evaluation *heldOut,
-              uint64_t seed) {
+              uint64_t seed, const Warn &warn) {
   if (heldOut && isEnd(*heldOut))
-    return openPart(data, heldOut->fraction(), false, seed);
+    return openPart(data, heldOut->fraction(), false, seed, warn);
   return openSource(
-      {data, textOf(data.path()), textOf(data.labels_path()), seed});
+      {data, textOf(data.path()), textOf(data.labels_path()), seed, warn});
 }
 
 Expected<std::unique_ptr<Dataset>>
 Dataset::openHeldOut(const artifact::Data &data,
-                     const artifact::Evaluation &heldOut, uint64_t seed) {
+                     const artifact::Evaluation &heldOut, uint64_t seed,
+                     const Warn &warn) {
   if (isEnd(heldOut))
-    return openPart(data, heldOut.fraction(), true, seed);
-  return openSource(
-      {data, textOf(heldOut.path()), textOf(heldOut.labels_path()), seed});
+    return openPart(data, heldOut.fraction(), true, seed, warn);
+  return openSource({data, textOf(heldOut.path()),
+                     textOf(heldOut.labels_path()), seed, warn});
 }
 
 Status Dataset::checkInput(const artifact::Input &input) const {

@@ -3,6 +3,7 @@
 #define KILN_RUNTIME_DATA_DATASET_H
 
 #include "runtime/Status.h"
+#include "runtime/Warn.h"
 #include "runtime/artifact/Artifact_generated.h"
 
 #include <algorithm>
@@ -32,16 +33,18 @@ public:
   virtual ~Dataset() = default;
 
   /// Opens the artifact's data without the samples held out (`heldOut` may be
-  /// null); null for the kind "none". The seed is that of random draws.
+  /// null); null for the kind "none". The seed is that of random draws. `warn`
+  /// tells of words that are unknown and, while samples are read, of files that
+  /// were written to.
   static Expected<std::unique_ptr<Dataset>>
   open(const artifact::Data &data, const artifact::Evaluation *heldOut,
-       uint64_t seed);
+       uint64_t seed, const Warn &warn = {});
 
   /// Opens the data held out. State learnt before training, such as the
   /// vocabulary, still comes from the training data.
   static Expected<std::unique_ptr<Dataset>>
   openHeldOut(const artifact::Data &data, const artifact::Evaluation &heldOut,
-              uint64_t seed);
+              uint64_t seed, const Warn &warn = {});
 
   virtual uint64_t samples() const = 0;
 
@@ -60,7 +63,7 @@ public:
 
   /// Whether the samples written so far are those of the files as they were
   /// opened: `inputRejected` if a file has changed since. Allocates nothing
-  /// unless it fails.
+  /// unless one was written to. For one thread.
   virtual Status checkFiles() const { return Status(); }
 
   /// Writes padding for samples past the end of data held out: zeros, and
@@ -94,6 +97,7 @@ struct DataSource {
   std::string path;
   std::string labels; // idx
   uint64_t seed;
+  Warn warn; // May be empty.
 };
 
 /// Images (u8, scaled to [0, 1]) as "image" and classes as "label" from two IDX

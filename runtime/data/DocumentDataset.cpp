@@ -43,6 +43,7 @@ public:
     return {sentences_[sentences.begin], sentences_[sentences.end]};
   }
   int32_t token(uint64_t index) const { return tokens_[index]; }
+  std::span<const int32_t> tokens() const { return tokens_; }
 
 private:
   void addDocument(std::vector<std::string_view> &paragraph,
@@ -155,6 +156,8 @@ public:
                     "wanted pairs of them");
     return Status();
   }
+
+  std::span<const int32_t> tokens() const { return corpus_.tokens(); }
 
   uint64_t samples() const override { return samples_.size(); }
   std::string_view vocabulary() const override { return vocabulary_; }
@@ -341,6 +344,10 @@ Expected<std::unique_ptr<Dataset>> openDocuments(const DataSource &source) {
   if (Status status = file->check(); !status.ok())
     return status;
   if (Status status = dataset->check(); !status.ok())
+    return status;
+  if (Status status =
+          vocabulary->check(source.path, dataset->tokens(), source.warn);
+      !status.ok())
     return status;
   return std::unique_ptr<Dataset>(std::move(dataset));
 }

@@ -24,8 +24,8 @@ uint32_t readBigEndian(std::span<const std::byte> bytes, size_t offset) {
   return number;
 }
 
-Expected<IdxFile> openFile(const std::string &path) {
-  Expected<ByteSource> source = ByteSource::open(path);
+Expected<IdxFile> openFile(const std::string &path, const Warn &warn) {
+  Expected<ByteSource> source = ByteSource::open(path, warn);
   if (!source.ok())
     return source.status();
   IdxFile file{std::move(*source), 0, 1, {}, {}};
@@ -194,10 +194,10 @@ Expected<std::unique_ptr<Dataset>> openIdx(const DataSource &source) {
   if (source.labels.empty())
     return Status(Code::inputRejected,
                   "data of kind 'idx' has no path of labels");
-  Expected<IdxFile> images = openFile(source.path);
+  Expected<IdxFile> images = openFile(source.path, source.warn);
   if (!images.ok())
     return images.status();
-  Expected<IdxFile> labels = openFile(source.labels);
+  Expected<IdxFile> labels = openFile(source.labels, source.warn);
   if (!labels.ok())
     return labels.status();
   if (labels->sampleBytes != 1)

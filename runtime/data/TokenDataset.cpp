@@ -82,7 +82,7 @@ Expected<std::unique_ptr<Dataset>> openTokens(const DataSource &source) {
   const artifact::Data &data = source.settings;
   if (data.sequence() == 0)
     return rejectData(source.path, "sequence is 0");
-  Expected<ByteSource> bytes = ByteSource::open(source.path);
+  Expected<ByteSource> bytes = ByteSource::open(source.path, source.warn);
   if (!bytes.ok())
     return bytes.status();
   if (data.kind()->string_view() == "text") {

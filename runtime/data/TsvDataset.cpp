@@ -87,6 +87,8 @@ public:
     starts_.push_back(tokens_.size());
   }
 
+  std::span<const int32_t> tokens() const { return tokens_; }
+
   uint64_t samples() const override { return labels_.size(); }
   std::string_view vocabulary() const override { return vocabulary_; }
 
@@ -147,6 +149,10 @@ Expected<std::unique_ptr<Dataset>> openTsv(const DataSource &source) {
   auto dataset =
       std::make_unique<TsvDataset>(*file, *vocabulary, data.sequence());
   if (Status status = file->source.check(); !status.ok())
+    return status;
+  if (Status status =
+          vocabulary->check(source.path, dataset->tokens(), source.warn);
+      !status.ok())
     return status;
   return std::unique_ptr<Dataset>(std::move(dataset));
 }

@@ -3,6 +3,7 @@
 #include "runtime/data/ByteSource.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <vector>
 
 namespace kiln {
@@ -43,6 +44,7 @@ Expected<Vocabulary> Vocabulary::open(const std::string &path, int32_t marks,
   if (!source.ok())
     return source.status();
   Vocabulary vocabulary(WordCounts(), marks, limit);
+  vocabulary.path_ = path;
   LineReader lines(asText(source->bytes()));
   for (uint64_t id = 0; lines.next(); ++id) {
     std::string fault;
@@ -64,6 +66,27 @@ Expected<Vocabulary> Vocabulary::open(const std::string &path, int32_t marks,
 int32_t Vocabulary::find(std::string_view word) const {
   auto found = ids_.find(word);
   return found == ids_.end() ? unknown : found->second;
+}
+
+Status Vocabulary::check(const std::string &path, std::span<const int32_t> ids,
+                         const Warn &warn) const {
+  constexpr double mostUnknown = 0.5;
+  auto count = std::count(ids.begin(), ids.end(), unknown);
+  double share = static_cast<double>(count) /
+                 std::max(static_cast<double>(ids.size()), 1.0);
+  std::string own = path_.empty()
+                        ? "the vocabulary of " + std::to_string(size()) + " ids"
+                        : "the vocabulary " + path_;
+  if (static_cast<size_t>(count) == ids.size())
+    return rejectData(path, "none of its " + std::to_string(ids.size()) +
+                                " words is in " + own +
+                                ", wanted data in its words");
+  char percent[32];
+  std::snprintf(percent, sizeof(percent), "%.0f%%", 100 * share);
+  if (warn && share > mostUnknown)
+    warn("data file " + path + ": " + percent + " of its words are not in " +
+         own + " and all read as [UNK]");
+  return Status();
 }
 
 std::string Vocabulary::print() const {

@@ -3,7 +3,10 @@
 #define KILN_RUNTIME_DATA_VOCABULARY_H
 
 #include "runtime/Status.h"
+#include "runtime/Warn.h"
 #include "runtime/data/Text.h"
+
+#include <span>
 
 namespace kiln {
 
@@ -30,6 +33,11 @@ public:
   /// Ids, marks included.
   uint64_t size() const { return marks_ + ids_.size(); }
 
+  /// Whether ids that were found for the words of a data file are of use:
+  /// `inputRejected` if all are unknown, and a warning if most are.
+  Status check(const std::string &path, std::span<const int32_t> ids,
+               const Warn &warn) const;
+
   /// The text of a file that `open` reads.
   std::string print() const;
 
@@ -37,6 +45,7 @@ private:
   /// Why a line cannot be the next word; empty if it can.
   std::string add(std::string_view line, uint64_t limit);
 
+  std::string path_; // Of its file, if it has one.
   uint64_t marks_;
   WordMap<int32_t> ids_;
 };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/metrics/MetricsFile.h"
+#include "runtime/checkpoint/OutputFile.h"
 #include "runtime/metrics/LineWriter.h"
 #include "runtime/metrics/TrainLog.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cinttypes>
@@ -10,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <unistd.h>
 
@@ -36,6 +39,16 @@ std::optional<uint64_t> stepOf(std::string_view line) {
   auto [end, error] =
       std::from_chars(line.data(), line.data() + line.size(), step);
   return error == std::errc() ? std::optional(step) : std::nullopt;
+}
+
+/// To read a FIFO would block.
+Status checkRegular(const std::string &path) {
+  std::error_code error;
+  std::filesystem::file_type type = std::filesystem::status(path, error).type();
+  return type == std::filesystem::file_type::regular ||
+                 type == std::filesystem::file_type::not_found
+             ? Status()
+             : Status(Code::io, path + ": is no regular file");
 }
 
 /// Bytes of the lines up to a step.
@@ -84,7 +97,28 @@ MetricsFile::~MetricsFile() {
     ::close(file_);
 }
 
+Expected<uint64_t> MetricsFile::copyAfter(const std::string &path,
+                                          uint64_t step,
+                                          const std::string &copy) {
+  if (Status status = checkRegular(path); !status.ok())
+    return status;
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(keptBytes(path, step)));
+  std::string lines{std::istreambuf_iterator<char>(file), {}};
+  lines.resize(lines.rfind('\n') + 1); // The last may be half a line.
+  if (lines.empty())
+    return uint64_t{0};
+  Status status = replaceFile(copy, [&](OutputFile &target) {
+    return target.write(std::as_bytes(std::span(lines)));
+  });
+  if (!status.ok())
+    return status;
+  return static_cast<uint64_t>(std::count(lines.begin(), lines.end(), '\n'));
+}
+
 Status MetricsFile::open(const std::string &path, uint64_t step) {
+  if (Status status = checkRegular(path); !status.ok())
+    return status;
   bytes_ = step == 0 ? 0 : keptBytes(path, step);
   file_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (file_ < 0 || ::ftruncate(file_, static_cast<off_t>(bytes_)) != 0)

@@ -40,6 +40,11 @@ public:
   MetricsFile(const MetricsFile &) = delete;
   ~MetricsFile();
 
+  /// Copies the lines after `step` to another file, if there are any, and
+  /// returns how many.
+  static Expected<uint64_t> copyAfter(const std::string &path, uint64_t step,
+                                      const std::string &copy);
+
   /// Opens the file and drops all lines after `step` and any left by an
   /// interrupted write: no step occurs twice.
   Status open(const std::string &path, uint64_t step);

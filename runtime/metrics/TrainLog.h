@@ -2,10 +2,10 @@
 #ifndef KILN_RUNTIME_METRICS_TRAINLOG_H
 #define KILN_RUNTIME_METRICS_TRAINLOG_H
 
+#include "runtime/Warn.h"
 #include "runtime/metrics/MetricsFile.h"
 
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string_view>
 
@@ -53,8 +53,6 @@ bool writeText(int file, std::string_view text);
 /// output never stops a training run.
 class TrainLog {
 public:
-  using Warn = std::function<void(const std::string &)>;
-
   /// A descriptor, or -1 for no log. `warn` must outlive it.
   TrainLog(int file, const Warn &warn) : file_(file), warn_(warn) {}
 

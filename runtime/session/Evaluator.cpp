@@ -6,8 +6,8 @@ namespace kiln {
 
 static constexpr std::string_view programName = "evaluate";
 
-Expected<std::unique_ptr<Evaluator>> Evaluator::open(Session &session,
-                                                     uint64_t seed) {
+Expected<std::unique_ptr<Evaluator>>
+Evaluator::open(Session &session, uint64_t seed, const Warn &warn) {
   const artifact::Evaluation *wanted = session.settings().evaluation();
   if (!wanted)
     return std::unique_ptr<Evaluator>();
@@ -26,7 +26,7 @@ Expected<std::unique_ptr<Evaluator>> Evaluator::open(Session &session,
   if (Status status = evaluator->findOutputs(); !status.ok())
     return Status(status.code(), origin + ": " + status.message());
   Expected<std::unique_ptr<Dataset>> dataset =
-      Dataset::openHeldOut(*session.settings().data(), *wanted, seed);
+      Dataset::openHeldOut(*session.settings().data(), *wanted, seed, warn);
   if (!dataset.ok())
     return dataset.status();
   evaluator->dataset_ = std::move(*dataset);

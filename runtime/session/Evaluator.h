@@ -16,8 +16,8 @@ namespace kiln {
 class Evaluator {
 public:
   /// Null if the artifact asks for no evaluation.
-  static Expected<std::unique_ptr<Evaluator>> open(Session &session,
-                                                   uint64_t seed);
+  static Expected<std::unique_ptr<Evaluator>>
+  open(Session &session, uint64_t seed, const Warn &warn);
 
   /// Steps from one evaluation to the next; 0 for once an epoch.
   uint64_t every() const { return every_; }

@@ -2,6 +2,7 @@
 #include "runtime/session/RunFolder.h"
 #include "runtime/checkpoint/OutputFile.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -9,6 +10,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <vector>
 
 namespace kiln {
 
@@ -32,7 +34,101 @@ static unsigned countMissing(const fs::path &path) {
   return count;
 }
 
-Expected<RunFolder> RunFolder::open(const std::string &path) {
+/// Whether standard output or error goes to this file.
+static bool isPrintedTo(const fs::path &path) {
+  struct stat file, stream;
+  if (::stat(path.c_str(), &file) != 0)
+    return false;
+  for (int descriptor : {STDOUT_FILENO, STDERR_FILENO})
+    if (::fstat(descriptor, &stream) == 0 && stream.st_dev == file.st_dev &&
+        stream.st_ino == file.st_ino)
+      return true;
+  return false;
+}
+
+/// Names of the files in a folder, but for those that this process prints to:
+/// a shell has made them for this run.
+static std::vector<std::string> listNames(const std::string &path) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator entry(path, error), end; !error && entry != end;
+       entry.increment(error))
+    if (!isPrintedTo(entry->path()))
+      names.push_back(entry->path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status RunFolder::check(const std::string &path) {
+  std::vector<std::string> names = listNames(path);
+  if (names.empty() || isRun(path))
+    return Status();
+  constexpr size_t most = 3;
+  std::string found;
+  for (size_t i = 0; i < std::min(most, names.size()); ++i)
+    found += (i ? ", " : "") + names[i];
+  return Status(Code::usage,
+                "run folder " + path + ": is no run of kiln and holds " +
+                    found + (names.size() > most ? ", ..." : "") +
+                    "; give another --run-folder, a new or an empty one");
+}
+
+/// The folder of a run inside this one in which another process trains; empty
+/// for none.
+static std::string findLiveRun(const std::string &path) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(path, error), end;
+       !error && entry != end; entry.increment(error)) {
+    std::error_code ignored;
+    if (entry->symlink_status(ignored).type() != fs::file_type::directory)
+      continue;
+    if (entry->path().filename() == checkpointsName) {
+      entry.disable_recursion_pending();
+      continue;
+    }
+    int folder = ::open(entry->path().c_str(),
+                        O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    bool isLocked = folder >= 0 && ::flock(folder, LOCK_SH | LOCK_NB) != 0 &&
+                    errno == EWOULDBLOCK;
+    if (folder >= 0)
+      ::close(folder);
+    if (isLocked)
+      return entry->path().string();
+  }
+  return "";
+}
+
+Status
+RunFolder::checkSetAside(const std::string &path,
+                         const std::map<std::string, std::string> &inputs) {
+  auto refuse = [&](const std::string &reason) {
+    return Status(Code::usage,
+                  "run folder " + path +
+                      ": the run there would get another name, but " + reason);
+  };
+  if (listNames(path).empty())
+    return Status();
+  if (isInside(".", path))
+    return refuse("the working folder is there; give another --run-folder");
+  for (const auto &[name, input] : inputs)
+    if (isInside(input, path))
+      return refuse("it holds " + name + " " + input +
+                    "; move that elsewhere, or give another --run-folder");
+  std::string live = findLiveRun(path);
+  return live.empty() ? Status()
+                      : refuse("another process is training in " + live +
+                               "; wait for it, or give another --run-folder");
+}
+
+/// Without slashes at the end, so that a number can be added.
+static std::string stripSlashes(std::string path) {
+  while (path.size() > 1 && (path.ends_with('/') || path.ends_with("/.")))
+    path.pop_back();
+  return path;
+}
+
+Expected<RunFolder> RunFolder::open(const std::string &given) {
+  std::string path = stripSlashes(given);
   while (true) {
     std::error_code error;
     unsigned missing = countMissing(path);
@@ -53,6 +149,8 @@ Expected<RunFolder> RunFolder::open(const std::string &path) {
                  : failIo("run folder " + path, "lock");
     if (isAt(folder, path)) {
       run.made_ = missing; // Not before: another process may use it.
+      if (Status status = check(path); !status.ok())
+        return status;
       return run;
     }
   }
@@ -80,14 +178,29 @@ RunFolder::~RunFolder() {
   ::close(folder_);
 }
 
+Status RunFolder::checkWritable() const {
+  for (const std::string &folder : {path_, checkpoints()})
+    if (::access(folder.c_str(), W_OK | X_OK) != 0 && errno != ENOENT)
+      return failIo("run folder " + folder, "write to it");
+  return Status();
+}
+
+bool RunFolder::holdsRun() const { return !listNames(path_).empty(); }
+
 Expected<std::string> RunFolder::setAside() {
-  std::error_code error;
-  if (fs::is_empty(path_, error))
+  if (!holdsRun())
     return std::string();
+  std::error_code error;
+  // A link to a folder on another disk stays one.
+  std::string place = fs::is_symlink(path_, error)
+                          ? fs::canonical(path_, error).string()
+                          : path_;
   for (unsigned number = 1;; ++number) {
-    std::string name = path_ + "." + std::to_string(number);
-    if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, name.c_str(),
+    std::string name = place + "." + std::to_string(number);
+    if (::renameat2(AT_FDCWD, place.c_str(), AT_FDCWD, name.c_str(),
                     RENAME_NOREPLACE) == 0) {
+      if (place != path_)
+        fs::create_directory(place, error);
       Expected<RunFolder> fresh = open(path_);
       if (!fresh.ok())
         return fresh.status();
@@ -97,6 +210,15 @@ Expected<std::string> RunFolder::setAside() {
     if (errno != EEXIST)
       return failIo(path_, "set an earlier run aside");
   }
+}
+
+void RunFolder::removeRemains() const {
+  std::vector<std::string> remains;
+  for (const std::string &name : listNames(path_))
+    if (isRunRemnant(name))
+      remains.push_back(name);
+  for (const std::string &name : remains)
+    ::unlink((path_ + "/" + name).c_str());
 }
 
 Status RunFolder::write(const std::string &name,

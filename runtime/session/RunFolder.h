@@ -3,6 +3,9 @@
 #define KILN_RUNTIME_SESSION_RUNFOLDER_H
 
 #include "runtime/Status.h"
+#include "runtime/checkpoint/RunFiles.h"
+
+#include <map>
 
 namespace kiln {
 
@@ -10,8 +13,18 @@ namespace kiln {
 /// process at a time; the lock ends with the process, however it ends.
 class RunFolder {
 public:
-  /// Creates the folder if there is none. `usage` if another process has it.
+  /// Creates the folder if there is none. `usage` if another process has it,
+  /// or if it is somebody else's.
   static Expected<RunFolder> open(const std::string &path);
+
+  /// Whether a run may have the folder: it does not exist, is empty but for
+  /// what the process prints, or is that of a run. Else `usage`.
+  static Status check(const std::string &path);
+  /// Whether the earlier run there, if any, can get another name. `usage` if
+  /// that would move the working folder, one of `inputs` (paths by the user's
+  /// word for them) or the folder of a run that trains.
+  static Status checkSetAside(const std::string &path,
+                              const std::map<std::string, std::string> &inputs);
 
   RunFolder(RunFolder &&other) noexcept;
   RunFolder &operator=(RunFolder &&other) noexcept;
@@ -20,16 +33,19 @@ public:
   ~RunFolder();
 
   const std::string &path() const { return path_; }
-  /// The files that every run writes there.
-  static constexpr const char *fileNames[] = {"metrics.jsonl", "config.yaml"};
+  std::string checkpoints() const { return path_ + "/" + checkpointsName; }
+  std::string metrics() const { return path_ + "/" + metricsName; }
 
-  std::string checkpoints() const { return path_ + "/checkpoints"; }
-  std::string metrics() const { return path_ + "/metrics.jsonl"; }
-
+  /// Whether files can be made in it, and in its checkpoints.
+  Status checkWritable() const;
+  /// Whether it holds an earlier run.
+  bool holdsRun() const;
   /// Renames a folder that holds an earlier run to the first free PATH.N and
   /// begins a new one, so that no run overwrites another. Returns the new name
-  /// of the earlier one; empty if there was none.
+  /// of the earlier one; empty if there was none. `checkSetAside` comes first.
   Expected<std::string> setAside();
+  /// Removes temporary files of runs that were killed.
+  void removeRemains() const;
 
   /// Replaces a small file of the folder; on a failure the old one stays.
   Status write(const std::string &name, const std::string &text) const;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/session/RunRecord.h"
+#include "runtime/QuoteForShell.h"
 #include "runtime/checkpoint/ConfigChanges.h"
 #include "runtime/checkpoint/WeightVocabulary.h"
 #include "runtime/data/Fingerprint.h"
 #include "runtime/session/VariableFiles.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -68,26 +71,36 @@ Status RunRecord::begin(Manifest position, std::string vocabulary,
   status = session_.agree(*checkpoint ? resume(**checkpoint) : startFresh());
   if (!status.ok())
     return status;
-  // Only now: other processes may have been reading the folder set aside.
-  if (status = session_.agree(settleFolder(*checkpoint)); !status.ok())
+  if (status = session_.agree(checkFolder(*checkpoint)); !status.ok())
+    return status;
+  bool isMoved = folder_ && !isOwn_ && folder_->holdsRun();
+  moving_ = session_.share(isMoved ? folder_->path() : "");
+  return Status();
+}
+
+Status RunRecord::settle() {
+  if (Status status = session_.agree(settleFolder()); !status.ok())
     return status;
   // All processes must know whether this state is to be saved.
   std::string saved =
       session_.share(savedStep_ ? std::to_string(*savedStep_) : "");
   if (!saved.empty())
     savedStep_ = std::stoull(saved);
-  if (!folder_)
-    return Status();
+  if (folder_)
+    openFiles();
+  return Status();
+}
+
+void RunRecord::openFiles() {
+  folder_->removeRemains();
   if (Status opened = metrics_.open(folder_->metrics(), position_.step);
       !opened.ok())
     warn(opened.message() + "; no metrics are kept");
-  Status written =
-      folder_->write("config.yaml", index.settings()->config()->str());
+  Status written = folder_->write(configName, position_.config);
   if (written.ok() && !vocabulary_.empty())
     written = folder_->write(vocabularyFileName, vocabulary_);
   if (!written.ok())
     warn(written.message());
-  return Status();
 }
 
 Status RunRecord::openFolder() {
@@ -99,8 +112,8 @@ Status RunRecord::openFolder() {
   if (!session_.computes())
     wanted = Saves::nothing; // There are no values.
   Expected<RunFolder> folder = RunFolder::open(options_.runFolder);
-  if (!folder.ok()) {
-    const Status &status = folder.status();
+  Status status = folder.ok() ? folder->checkWritable() : folder.status();
+  if (!status.ok()) {
     if (status.code() != Code::io)
       return status;
     // Metrics can be missed; the result of the training cannot.
@@ -155,15 +168,16 @@ Expected<Checkpoint> RunRecord::openNamed(const std::string &path) const {
 
 /// The checkpoint to go on from, if there is one and it was not forbidden.
 Expected<std::optional<Checkpoint>> RunRecord::findCheckpoint() {
-  if (options_.resume == "none")
+  bool isAsked = !options_.resume.empty();
+  if (options_.resume == "none" || (!isAsked && !savesCheckpoints()))
     return std::optional<Checkpoint>();
-  if (options_.resume != "auto") {
+  if (isAsked && options_.resume != "auto") {
     Expected<Checkpoint> checkpoint = openNamed(options_.resume);
     if (!checkpoint.ok())
       return checkpoint.status();
     return std::optional(std::move(*checkpoint));
   }
-  if (!savesCheckpoints())
+  if (!store_)
     return std::optional<Checkpoint>();
   std::optional<Checkpoint> checkpoint = store_->openNewest(options_.warn);
   if (!checkpoint)
@@ -175,11 +189,11 @@ Expected<std::optional<Checkpoint>> RunRecord::findCheckpoint() {
 Status RunRecord::resume(const Checkpoint &checkpoint) {
   const Manifest &found = checkpoint.manifest();
   if (std::string text = describeDifferences(found, position_); !text.empty())
-    return Status(
-        Code::inputRejected,
-        checkpoint.folder() + ": is of another run:" + text +
-            "\n--fresh starts afresh, training.init=" + checkpoint.folder() +
-            "/" + modelFileName + " takes only the weights");
+    return Status(Code::inputRejected,
+                  checkpoint.folder() + ": is of another run:" + text +
+                      "\n--fresh starts afresh, training.init=" +
+                      quoteForShell(checkpoint.folder() + "/" + modelFileName) +
+                      " takes only the weights");
   auto words = found.files.find(vocabularyFileName);
   if (Status status = checkVocabulary(
           checkpoint.folder() + "/" + modelFileName,
@@ -191,7 +205,10 @@ Status RunRecord::resume(const Checkpoint &checkpoint) {
   std::string changes = describeChanges(found.config, position_.config);
   if (found.step >= lastStep_ && !changes.empty())
     return failFinished(checkpoint, changes);
+  if (vocabulary_.empty()) // Data of another kind do not change the weights.
+    vocabulary_ = checkpoint.vocabulary();
   position_.step = found.step;
+  hasChanged_ = !changes.empty();
   say("Resumed from " + checkpoint.folder() + ": step " +
       std::to_string(found.step) +
       (changes.empty() ? "" : ", with another config:" + changes));
@@ -212,25 +229,73 @@ Status RunRecord::failFinished(const Checkpoint &checkpoint,
           "here with the changed keys");
 }
 
-/// Moves aside remains of an earlier run that this one does not go on from.
-Status RunRecord::settleFolder(const std::optional<Checkpoint> &from) {
+/// Whether what this run does not go on from can be set aside.
+Status RunRecord::checkFolder(const std::optional<Checkpoint> &from) {
   if (!folder_)
     return Status();
   std::error_code error;
-  bool isOwn =
+  isOwn_ =
       from && fs::equivalent(fs::canonical(from->folder(), error).parent_path(),
                              store_->folder(), error);
-  if (!isOwn) {
-    Expected<std::string> earlier = folder_->setAside();
-    if (!earlier.ok())
-      return earlier.status();
-    if (!earlier->empty())
-      say("The earlier run is now in " + *earlier);
+  if (isOwn_)
     return Status();
+  std::map<std::string, std::string> inputs = session_.artifact().inputFiles();
+  inputs.insert(options_.inputs.begin(), options_.inputs.end());
+  return RunFolder::checkSetAside(folder_->path(), inputs);
+}
+
+Status RunRecord::settleFolder() {
+  if (!folder_)
+    return Status();
+  if (isOwn_)
+    return setCourseAside();
+  Expected<std::string> earlier = folder_->setAside();
+  if (!earlier.ok())
+    return earlier.status();
+  if (!earlier->empty())
+    say("The earlier run is now in " + *earlier);
+  return Status();
+}
+
+/// The first mark under which all of these files can be set aside.
+static std::string findFreeMark(const std::vector<std::string> &paths) {
+  for (unsigned time = 1;; ++time) {
+    std::string mark = setAsideMark(time);
+    std::error_code error;
+    if (std::none_of(paths.begin(), paths.end(), [&](const std::string &path) {
+          return fs::exists(fs::symlink_status(path + mark, error));
+        }))
+      return mark;
   }
-  savedStep_ = from->manifest().step;
-  if (size_t count = store_->setAsideAfter(*savedStep_))
-    say(std::to_string(count) + " later checkpoints renamed to *.old");
+}
+
+/// Keeps the steps after the checkpoint that the run goes on from. Lines of
+/// metrics without a checkpoint need not be kept if the run is going to repeat
+/// them bit for bit.
+Status RunRecord::setCourseAside() {
+  uint64_t step = savedStep_.emplace(position_.step);
+  std::vector<std::string> paths = {folder_->metrics()};
+  for (const CheckpointStore::Entry &entry : store_->list())
+    if (entry.step > step)
+      paths.push_back(entry.path);
+  size_t checkpoints = paths.size() - 1;
+  if (checkpoints == 0 && !hasChanged_)
+    return Status();
+  std::string mark = findFreeMark(paths), text;
+  Expected<uint64_t> lines = MetricsFile::copyAfter(folder_->metrics(), step,
+                                                    folder_->metrics() + mark);
+  if (!lines.ok())
+    return lines.status();
+  if (Status status = store_->setAsideAfter(step, mark); !status.ok())
+    return status;
+  if (checkpoints != 0)
+    text =
+        std::to_string(checkpoints) + " later checkpoints renamed to *" + mark;
+  if (*lines != 0)
+    text += (text.empty() ? "" : ", ") + std::to_string(*lines) +
+            " later lines of metrics moved to " + folder_->metrics() + mark;
+  if (!text.empty())
+    say(text);
   return Status();
 }
 
@@ -256,6 +321,8 @@ Status RunRecord::takeInitialWeights(const std::string &path) {
   if (Status status = readWeights(*file, session_); !status.ok())
     return status;
   say("Initial weights from " + path);
+  if (vocabulary_.empty() && !words.empty())
+    keepVocabulary(path, words);
   const flatbuffers::String *given =
       session_.settings().data() ? session_.settings().data()->vocabulary_path()
                                  : nullptr;
@@ -266,6 +333,21 @@ Status RunRecord::takeInitialWeights(const std::string &path) {
          "for the words of the data in the order of " +
          vocabularyFileName + ", data.vocabulary gives others");
   return Status();
+}
+
+/// The words of weights stay those of their rows, also if the data have none.
+void RunRecord::keepVocabulary(const std::string &weights,
+                               const std::string &hash) {
+  std::string path = findVocabulary(weights, hash);
+  if (!path.empty()) {
+    std::ifstream file(path, std::ios::binary);
+    vocabulary_.assign(std::istreambuf_iterator<char>(file), {});
+    return;
+  }
+  if (session_.rank() == 0)
+    warn(weights + ": its vocabulary (SHA-256 " + hash +
+         ") is not beside it; what this run saves does not say which words "
+         "its rows belong to");
 }
 
 bool RunRecord::isDue(uint64_t step) const {
@@ -301,14 +383,18 @@ Status RunRecord::write(uint64_t step) {
   // Without a policy none but the last is saved, and none is removed.
   uint64_t keep =
       policy_ ? policy_->keep() : std::numeric_limits<uint64_t>::max();
-  return store_->save(position_, std::move(sources.weights),
-                      std::move(sources.others), keep, vocabulary_);
+  return store_->save(
+      position_, std::move(sources.weights), std::move(sources.others), keep,
+      [&](const std::string &message) { warnOnce(message); }, vocabulary_);
 }
 
-void RunRecord::tellSaved() const {
-  if (store_ && savedStep_)
-    say("The state after step " + std::to_string(*savedStep_) + " is in " +
-        store_->pathOf(*savedStep_));
+std::string RunRecord::savedPath() const {
+  return store_ && savedStep_ ? store_->pathOf(*savedStep_) : "";
+}
+
+void RunRecord::warnOnce(const std::string &message) {
+  if (warned_.insert(message).second)
+    warn(message);
 }
 
 void RunRecord::append(std::string_view line) {

@@ -8,6 +8,7 @@
 #include "runtime/session/Session.h"
 
 #include <array>
+#include <set>
 
 namespace kiln {
 
@@ -20,8 +21,17 @@ public:
 
   /// Decides where the run begins, and gives all variables their values there.
   /// `position` has seed, batch and samples of this run, which ends after
-  /// `lastStep`. The vocabulary is the data's.
+  /// `lastStep`. The vocabulary is the data's. An earlier run is as it was:
+  /// the run may still fail.
   Status begin(Manifest position, std::string vocabulary, uint64_t lastStep);
+
+  /// Whether `settle` will give another name to a file at this path.
+  bool isMoving(const std::string &path) const {
+    return !moving_.empty() && isInside(path, moving_);
+  }
+  /// Sets an earlier run aside, or what of it this run does not go on from,
+  /// and begins to write.
+  Status settle();
 
   /// Steps done by the checkpoint from which the run goes on.
   uint64_t firstStep() const { return position_.step; }
@@ -37,8 +47,8 @@ public:
   bool savesLastState() const { return saves_ != Saves::nothing; }
   /// Whether the last state saved is the one after this step.
   bool isSaved(uint64_t step) const { return savedStep_ == step; }
-  /// Tells where the last state saved is.
-  void tellSaved() const;
+  /// Where the last state saved is; empty if there is none.
+  std::string savedPath() const;
 
   void add(const StepRecord &record);
   void add(const EvaluationRecord &record);
@@ -59,10 +69,15 @@ private:
                       const std::string &changes) const;
   Status startFresh();
   Status takeInitialWeights(const std::string &path);
-  Status settleFolder(const std::optional<Checkpoint> &from);
+  void keepVocabulary(const std::string &weights, const std::string &hash);
+  Status checkFolder(const std::optional<Checkpoint> &from);
+  Status settleFolder();
+  Status setCourseAside();
+  void openFiles();
   Status write(uint64_t step);
   void say(const std::string &line) const { log_.write(line + "\n"); }
   void warn(const std::string &message) const { options_.warn(message); }
+  void warnOnce(const std::string &message);
   void append(std::string_view line);
 
   Session &session_;
@@ -72,11 +87,15 @@ private:
   std::optional<RunFolder> folder_;
   std::optional<CheckpointStore> store_;
   Saves saves_ = Saves::nothing;
+  bool isOwn_ = false; // The run goes on from a checkpoint of its own folder.
+  bool hasChanged_ = false; // With another config.
+  std::string moving_;      // The folder of an earlier run; empty for none.
   MetricsFile metrics_;
   Manifest position_; // A manifest without files.
   std::string vocabulary_;
   uint64_t lastStep_ = 0;
   std::optional<uint64_t> savedStep_;
+  std::set<std::string> warned_;
   std::array<char, 512> line_;
 };
 

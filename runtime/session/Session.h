@@ -3,11 +3,13 @@
 #ifndef KILN_RUNTIME_SESSION_SESSION_H
 #define KILN_RUNTIME_SESSION_SESSION_H
 
+#include "runtime/Warn.h"
 #include "runtime/data/Feeder.h"
 #include "runtime/device/Devices.h"
 #include "runtime/session/Variables.h"
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,11 +55,15 @@ struct TrainOptions {
   std::string runFolder; // For metrics and checkpoints; empty for none.
   /// The checkpoint to go on from: "auto" is the newest intact one of the run
   /// folder, "none" is none, anything else is the path of a checkpoint or of
-  /// another run, which stands for its newest intact one.
-  std::string resume = "auto";
+  /// another run, which stands for its newest intact one. Empty: "auto" if
+  /// checkpoints are saved on the way, else "none".
+  std::string resume;
+  /// Files that the caller reads beside the artifact's own, by the user's word
+  /// for them: they keep their names when an earlier run is set aside.
+  std::map<std::string, std::string> inputs;
   /// Give all variables their initial values if no checkpoint does.
   bool isInitialising = false;
-  std::function<void(const std::string &)> warn = printWarning;
+  Warn warn = printWarning;
 };
 
 /// Result of training, also if it was stopped.

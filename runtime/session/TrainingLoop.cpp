@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/session/TrainingLoop.h"
+#include "runtime/QuoteForShell.h"
+#include "runtime/checkpoint/OutputFile.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/data/Fingerprint.h"
 #include "runtime/metrics/TrainLog.h"
@@ -10,6 +12,7 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <tuple>
 #include <unistd.h>
 #include <utility>
@@ -98,10 +101,54 @@ Status TrainingLoop::prepare() {
        {&TrainingLoop::findOutputs, &TrainingLoop::openData,
         &TrainingLoop::countSteps, &TrainingLoop::openEvaluation,
         &TrainingLoop::compareRuns, &TrainingLoop::beginRun,
+        &TrainingLoop::checkOutputs, &TrainingLoop::settleRun,
         &TrainingLoop::openOutputs})
     if (Status status = session_.agree((this->*part)()); !status.ok())
       return status;
   return Status();
+}
+
+/// A file may lie in the run folder, which is a new one once an earlier run has
+/// been set aside.
+Status TrainingLoop::checkOutput(const std::string &name,
+                                 const std::string &path) const {
+  if (path.empty())
+    return Status();
+  if (!record_.isMoving(path))
+    return kiln::checkOutput(name + " " + path, path);
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  return std::filesystem::equivalent(folder, options_.runFolder, error)
+             ? Status()
+             : Status(Code::usage,
+                      name + " " + path +
+                          ": its folder would be set aside with "
+                          "the earlier run; give a file elsewhere");
+}
+
+Status TrainingLoop::checkTracedSteps() const {
+  const StepRange &traced = session_.trace_->options().steps;
+  bool isRunning = report_.steps < lastStep_;
+  if (!isRunning || (traced.first <= lastStep_ && traced.last > report_.steps))
+    return Status();
+  return Status(Code::usage,
+                "--trace-steps: found none of the steps of this run, which "
+                "does " +
+                    std::to_string(report_.steps + 1) + " to " +
+                    std::to_string(lastStep_));
+}
+
+/// Before anything of an earlier run is touched: a file that cannot be written
+/// must not cost it its name.
+Status TrainingLoop::checkOutputs() {
+  Status status = checkOutput("file of losses", options_.lossesPath);
+  if (!status.ok() || !session_.trace_)
+    return status;
+  if (status = checkTracedSteps(); !status.ok())
+    return status;
+  const std::string &path = session_.trace_->options().path;
+  return record_.isMoving(path) ? checkOutput("trace", path)
+                                : session_.trace_->check();
 }
 
 /// After the run folder is settled, since they may lie there.
@@ -141,7 +188,8 @@ Status TrainingLoop::openData() {
   if (!session_.settings().data())
     return Status();
   Expected<std::unique_ptr<Dataset>> dataset = Dataset::open(
-      *session_.settings().data(), session_.settings().evaluation(), seed());
+      *session_.settings().data(), session_.settings().evaluation(), seed(),
+      [this](const std::string &message) { warnOnce(message); });
   if (!dataset.ok())
     return dataset.status();
   dataset_ = std::move(*dataset);
@@ -184,7 +232,9 @@ Status TrainingLoop::countSteps() {
 
 Status TrainingLoop::openEvaluation() {
   Expected<std::unique_ptr<Evaluator>> evaluator =
-      Evaluator::open(session_, seed());
+      Evaluator::open(session_, seed(), [this](const std::string &message) {
+        warnOnce(message);
+      });
   if (!evaluator.ok())
     return evaluator.status();
   evaluator_ = std::move(*evaluator);
@@ -246,6 +296,12 @@ Status TrainingLoop::beginRun() {
       !status.ok())
     return status;
   report_.steps = report_.firstStep = record_.firstStep();
+  return Status();
+}
+
+Status TrainingLoop::settleRun() {
+  if (Status status = record_.settle(); !status.ok())
+    return status;
   if (report_.steps >= lastStep_)
     log_.write("Step " + std::to_string(report_.steps) + " of " +
                std::to_string(lastStep_) +
@@ -283,7 +339,7 @@ Status TrainingLoop::run() {
   lastLogStep_ = report_.steps;
   while (report_.steps < lastStep_) {
     if (Status status = feedStep(); !status.ok())
-      return status;
+      return stopUnfed(status);
     if (signal_ != 0)
       break;
     if (Status status = runStep(); !status.ok())
@@ -296,7 +352,7 @@ Status TrainingLoop::run() {
                              std::to_string(value) + " at step " +
                              std::to_string(report_.steps));
     if (Status status = endStep(); !status.ok())
-      return status;
+      return stopUnfed(status);
     // The last step's checkpoint is saved at the end.
     if (report_.steps < lastStep_ && record_.isDue(report_.steps))
       if (Status status = save(); !status.ok())
@@ -328,14 +384,25 @@ Status TrainingLoop::runStep() {
   report_.seconds = secondsBetween(start_, end);
   if (Status status = readStep(secondsBetween(stepStart_, end)); !status.ok())
     return status;
-  if (lossesFile_ >= 0)
-    areLossesWritten_ &= writeText(
-        lossesFile_, formatLossLine(line_, report_.steps, report_.loss));
+  writeLoss();
   record_.add(step_);
   if (report_.steps == 1 || (logEvery_ && report_.steps % logEvery_ == 0))
     logStep(end);
   progress_.show(report_.steps, lastStep_, report_.loss);
   return Status();
+}
+
+/// Nothing is written after a failure, and no half line is left: the file holds
+/// the first steps.
+void TrainingLoop::writeLoss() {
+  if (lossesFile_ < 0 || !areLossesWritten_)
+    return;
+  std::string_view line = formatLossLine(line_, report_.steps, report_.loss);
+  areLossesWritten_ = writeText(lossesFile_, line);
+  if (areLossesWritten_)
+    lossesBytes_ += line.size();
+  else
+    (void)!::ftruncate(lossesFile_, static_cast<off_t>(lossesBytes_));
 }
 
 /// Reads the results of the step, which took `seconds`.
@@ -416,6 +483,37 @@ Status TrainingLoop::stopNotFinite(const std::string &message) {
                 message + (path.empty() ? "" : "; its samples are in " + path));
 }
 
+/// The data cannot be trained on any more. The steps so far were fed from the
+/// files as they were: their state is worth keeping.
+Status TrainingLoop::stopUnfed(const Status &fault) {
+  bool isOfData =
+      fault.code() == Code::inputRejected || fault.code() == Code::io;
+  if (!isOfData || report_.steps == report_.firstStep)
+    return fault;
+  progress_.clear();
+  if (!record_.isSaved(report_.steps) && record_.savesLastState())
+    if (Status status = save(); !status.ok())
+      return Status(fault.code(), fault.message() + "; " + status.message());
+  std::string text = fault.message() + "; the state after step " +
+                     std::to_string(report_.steps);
+  std::string path = quoteForShell(record_.savedPath());
+  if (record_.isSaved(report_.steps))
+    text += " is in " + path + ": --resume=" + path +
+            " goes on from it with the file as it was, training.init=" + path +
+            "/" + modelFileName + " takes its weights to other data";
+  else
+    text += " is lost, because it was not saved";
+  return Status(fault.code(), text);
+}
+
+/// The same file may be open twice, and in several processes.
+void TrainingLoop::warnOnce(const std::string &message) {
+  if (session_.rank() != 0 || !warned_.insert(message).second)
+    return;
+  progress_.clear();
+  options_.warn(message);
+}
+
 /// Loss and gradients were finite, but the update need not be.
 Status TrainingLoop::save() {
   Status status = record_.save(report_.steps);
@@ -430,8 +528,10 @@ Status TrainingLoop::finish() {
   if (!record_.isSaved(report_.steps) && record_.savesLastState()) {
     if (Status status = save(); !status.ok())
       return status;
-    if (record_.isSaved(report_.steps))
-      record_.tellSaved();
+    if (std::string path = record_.savedPath();
+        record_.isSaved(report_.steps) && !path.empty())
+      log_.write("The state after step " + std::to_string(report_.steps) +
+                 " is in " + path + "\n");
   }
   bool isSaved = record_.isSaved(report_.steps);
   Status traced = session_.agree(session_.finishTrace());
@@ -444,12 +544,14 @@ Status TrainingLoop::finish() {
       options_.warn(traced.message());
     if (!isSaved)
       return Status::interrupted(static_cast<int>(signal_), message);
-    bool isFound = record_.savesCheckpoints() && options_.resume == "auto";
-    return Status(
-        Code::stopped,
-        message + "; a checkpoint is saved, the same command " +
-            (isFound ? "" : "with --resume=" + options_.runFolder + " ") +
-            "goes on from it");
+    bool isFound = options_.resume == "auto" ||
+                   (options_.resume.empty() && record_.savesCheckpoints());
+    return Status(Code::stopped,
+                  message + "; a checkpoint is saved, the same command " +
+                      (isFound ? ""
+                               : "with --resume=" +
+                                     quoteForShell(options_.runFolder) + " ") +
+                      "goes on from it");
   }
   if (record_.savesLastState() && !isSaved)
     return Status(Code::io, "the state after the last step was not saved");

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <set>
 
 namespace kiln {
 
@@ -39,6 +40,10 @@ private:
   Status compareRuns();
   Status compareFiles();
   Status beginRun();
+  Status checkOutputs();
+  Status checkOutput(const std::string &name, const std::string &path) const;
+  Status checkTracedSteps() const;
+  Status settleRun();
   Status openOutputs();
   Status startFeeder();
   Status feedStep();
@@ -50,7 +55,10 @@ private:
   void log(std::string_view line);
   void logStep(Clock::time_point now);
   Status stopNotFinite(const std::string &message);
+  Status stopUnfed(const Status &fault);
+  void writeLoss();
   Status save();
+  void warnOnce(const std::string &message);
   Status finish();
 
   Session &session_;
@@ -75,7 +83,9 @@ private:
   std::optional<EvaluationRecord> evaluation_; // The last one.
   ProgressBar progress_;
   int lossesFile_ = -1;
+  uint64_t lossesBytes_ = 0; // Of complete lines.
   bool areLossesWritten_ = true;
+  std::set<std::string> warned_;
   uint64_t lastStep_ = 0;
   uint64_t signal_ = 0; // That stops the run, on all processes; 0 for none.
   uint64_t logEvery_ = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/trace/Trace.h"
+#include "runtime/checkpoint/OutputFile.h"
 
 #include <algorithm>
 #include <cstdarg>
@@ -62,16 +63,21 @@ std::string Trace::pathOfSegment(const std::string &path, uint64_t segment) {
          std::to_string(segment) + first.extension().string();
 }
 
-Status Trace::open() {
-  if (file_)
-    return Status();
+Status Trace::check() const {
   std::string second = pathOfSegment(options_.path, 2);
   std::error_code error;
   if (fs::exists(second, error))
     return Status(Code::usage, "trace " + options_.path + ": found " + second +
                                    " of an earlier trace; remove it, or give "
                                    "another --trace");
-  return openSegment();
+  return checkOutput("trace " + options_.path, options_.path);
+}
+
+Status Trace::open() {
+  if (file_)
+    return Status();
+  Status status = check();
+  return status.ok() ? openSegment() : status;
 }
 
 Status Trace::openSegment() {

@@ -80,10 +80,13 @@ public:
   explicit Trace(TraceOptions options) : options_(std::move(options)) {}
   Trace(const Trace &) = delete;
 
+  /// Whether `open` can succeed. `usage` if there is a second file already: it
+  /// is of an earlier trace.
+  Status check() const;
   /// Opens the file before the first program is run; does nothing from the
-  /// second call on. `usage` if there is a second file already: it is of an
-  /// earlier trace.
+  /// second call on.
   Status open();
+  const TraceOptions &options() const { return options_; }
 
   /// The file of a process when the first one's is `path`.
   static std::string pathOf(const std::string &path, uint32_t rank) {

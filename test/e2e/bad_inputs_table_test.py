@@ -92,6 +92,18 @@ def config(model=TINY["model"], training=TINY["training"], data=TINY["data"]):
 
 ATTENTION = {"layers": 1, "hidden": 32, "heads": 2, "sequence": 24, "vocabulary": 200}
 CHECKPOINT = "run/checkpoints/step-000006"
+
+
+def make_pipe(folder):
+    os.mkfifo(folder / "pipe")
+
+
+def make_documents(folder):
+    """A folder that no run has made."""
+    (folder / "docs").mkdir()
+    (folder / "docs/thesis.tex").write_text("thesis\n")
+
+
 WEIGHTS = f"{CHECKPOINT}/model.safetensors"
 
 SECTIONS = {
@@ -129,6 +141,7 @@ SECTIONS = {
         Case("an artifact in place of a config", "kiln train m.kiln", 2, "m.kiln"),
         Case("no such config", "kiln train nothere.yaml", 2, "nothere.yaml"),
         Case("a folder", "kiln train run", 2, "run"),
+        Case("a pipe", "kiln train pipe", 2, "pipe", prepare=make_pipe),
     ),
     "Command lines": (
         Case("a misspelt command", "kiln trian tiny.yaml", 2, "trian"),
@@ -142,10 +155,19 @@ SECTIONS = {
         Case("a misspelt key", "kiln train tiny.yaml trainning.steps=4", 2, "trainning"),
         Case("a value out of range", "kiln train tiny.yaml training.steps=-1", 2, "training.steps"),
         Case("steps and epochs", "kiln train tiny.yaml training.steps=5 training.epochs=2", 2, "training.epochs"),
+        Case("a key twice", "kiln train tiny.yaml training.steps=4 training.steps=3", 2, "training.steps=4"),
+        Case("a key and its section", "kiln train tiny.yaml training.epochs=2 'training={global_batch: 4, steps: 3}'", 2,
+             "training.epochs=2"),
+        Case("no checkpoints, and when", "kiln run m.kiln checkpoint=none checkpoint.every=2", 2, "checkpoint=none"),
+        Case("steps by key and option", "kiln run m.kiln training.steps=5 --steps 9", 2, "--steps"),
+        Case("data of a kind without files", "kiln run m.kiln data.kind=none", 2, "data={kind: none}"),
         Case("no steps", "kiln run m.kiln --steps 0", 2, "--steps"),
         Case("more steps than can be counted", "kiln run m.kiln --steps 99999999999999999999", 2, "--steps"),
+        Case("more steps than a config may have", "kiln run m.kiln --steps 18446744073709551615", 2, "--steps"),
         Case("steps to trace in the wrong order", "kiln run m.kiln --trace t.json --trace-steps 5:2", 2,
              "--trace-steps"),
+        Case("steps to trace before the first", "kiln run m.kiln --trace t.json --trace-steps 0:0", 2, "--trace-steps"),
+        Case("steps to trace after the last", "kiln run m.kiln --trace t.json --trace-steps 9999:", 2, "--trace-steps"),
         Case("no processes", "kiln run m.kiln -n 0", 2, "--processes"),
         Case("two ways to begin", "kiln run m.kiln --fresh --resume=run", 2, "--resume"),
         Case("two places for the run", "kiln run m.kiln --run-folder r --no-run-folder", 2, "--run-folder"),
@@ -154,14 +176,14 @@ SECTIONS = {
         Case("an unknown topic", "kiln help configs", 2, "configs"),
         Case("one checkpoint to compare", "kiln checkpoint diff run", 2, "diff"),
         Case("an export to nowhere", "kiln checkpoint export run", 2, "-o"),
+        Case("a file for a list", "kiln checkpoint list run -o x.txt", 2, "x.txt"),
     ),
     "Data": (
         Case("no such file", "kiln train tiny.yaml data.path=nothere.txt", 4, "nothere.txt"),
         Case("an empty file", "kiln train tiny.yaml", 4, "words.txt", {"words.txt": ""}),
         Case("a text shorter than a sample", "kiln train tiny.yaml", 4, "words.txt", {"words.txt": "a" * 16}),
         Case("a folder", "kiln train tiny.yaml data.path=run", 4, "run"),
-        Case("a pipe", "kiln train tiny.yaml data.path=pipe", 4, "pipe",
-             prepare=lambda folder: os.mkfifo(folder / "pipe")),
+        Case("a pipe", "kiln train tiny.yaml data.path=pipe", 4, "pipe", prepare=make_pipe),
         Case("a link that leads to itself", "kiln train tiny.yaml data.path=link", 4, "link",
              prepare=lambda folder: (folder / "link").symlink_to("link")),
         Case("text with more bytes than the vocabulary", "kiln train tiny.yaml model.vocabulary=64", 4, "words.txt"),
@@ -192,11 +214,15 @@ SECTIONS = {
         Case("a gzip file of nothing", "kiln train tiny.yaml data.path=words.gz", 4, "words.gz",
              {"words.gz": pack(b"")}),
         Case("no such file held out", "kiln train tiny.yaml evaluation.path=nothere.txt", 4, "nothere.txt"),
+        Case("a vocabulary of other words", "kiln train reviews.yaml data.vocabulary=v.txt", 4, "v.txt",
+             {"v.txt": "[PAD]\n[UNK]\nqqq\n"}),
         Case("data gone since it was compiled", "kiln run m.kiln", 4, "labels.idx",
              prepare=lambda folder: (folder / "labels.idx").unlink()),
     ),
     "Model files": (
         Case("no such file", "kiln train file.yaml", 4, "m.mlir"),
+        Case("a folder", "kiln train file.yaml model.path=run", 4, "run"),
+        Case("a pipe", "kiln train file.yaml model.path=pipe", 4, "pipe", prepare=make_pipe),
         Case("an unknown op", "kiln train file.yaml", 4, "m.mlir:2",
              {"m.mlir": "module {\n  func.func @model() { kiln.nonsense }\n}\n"}),
         Case("no function with a loss", "kiln train file.yaml", 4, "m.mlir", {"m.mlir": "module {}\n"}),
@@ -233,6 +259,11 @@ SECTIONS = {
         Case("a run that has saved none", "kiln checkpoint export none -o w.safetensors", 4, "none",
              prepare=lambda folder: (folder / "none/checkpoints").mkdir(parents=True)),
         Case("no checkpoint to go on from", "kiln run m.kiln --resume=nothere", 4, "nothere"),
+        Case("a file to go on from", "kiln run m.kiln --resume=words.txt", 4, "words.txt"),
+        Case("all runs to go on from", "kiln run m.kiln --resume=.", 4, "./run"),
+        Case("its own folder, which has none", "kiln run m.kiln --run-folder begun --resume=begun", 4, "begun",
+             prepare=lambda folder: ((folder / "begun").mkdir(), (folder / "begun/metrics.jsonl").touch())),
+        Case("a file in place of all runs", "kiln checkpoint list", 4, "runs", {"runs": ""}),
         Case("a bit of the weights flipped", f"kiln run m.kiln --resume={CHECKPOINT}", 4, "model.safetensors",
              prepare=spoil(WEIGHTS, flip)),
         Case("a bit of the weights flipped", f"kiln checkpoint verify {CHECKPOINT}", 4, "model.safetensors",
@@ -253,17 +284,48 @@ SECTIONS = {
         Case("losses over the data, by a link", "kiln run m.kiln --losses link", 2, "link",
              prepare=lambda folder: (folder / "link").symlink_to("labels.idx")),
         Case("weights over a checkpoint", f"kiln checkpoint export run -o {WEIGHTS}", 2, WEIGHTS),
+        Case("weights over the data of the run", "kiln checkpoint export run -o images.idx", 2, "images.idx"),
         Case("a trace over the metrics", "kiln run m.kiln --run-folder run --trace run/metrics.jsonl", 2,
              "metrics.jsonl"),
+        Case("losses over the metrics of another run", "kiln run m.kiln --losses run/metrics.jsonl", 2,
+             "run/metrics.jsonl"),
+        Case("an artifact over a config of a run", "kiln compile mlp.yaml -o run/config.yaml", 2, "run/config.yaml"),
+        Case("losses in the place of checkpoints", "kiln run m.kiln --run-folder r --losses r/checkpoints", 2,
+             "r/checkpoints"),
+        Case("a trace in the place of a report", "kiln run m.kiln --trace run/report-step-2.json", 2,
+             "report-step-2.json"),
+        Case("losses in the place of a vocabulary", "kiln run m.kiln --run-folder r --losses r/vocabulary.txt", 2,
+             "vocabulary.txt"),
+        Case("passes in a checkpoint", f"kiln compile mlp.yaml -o n.kiln --dump-phases-to {CHECKPOINT}", 2, CHECKPOINT),
         Case("the log over the artifact", "kiln inspect m.kiln >> m.kiln", 2, "standard output"),
+        Case("the log over a checkpoint", f"kiln checkpoint list >> {CHECKPOINT}/kiln.json", 2, "standard output"),
+        Case("errors over the data", "kiln run m.kiln 2>> images.idx", 2, "standard error"),
+        Case("a pipe for an artifact", "kiln compile mlp.yaml -o pipe", 2, "pipe", prepare=make_pipe),
+        Case("a pipe for losses", "kiln run m.kiln --losses pipe", 2, "pipe", prepare=make_pipe),
+        Case("a pipe for a trace", "kiln run m.kiln --trace pipe", 2, "pipe", prepare=make_pipe),
+        Case("a run in a folder of other files", "kiln run m.kiln --run-folder docs", 2, "docs",
+             prepare=make_documents),
+        Case("a run in the working folder", "kiln run m.kiln --run-folder .", 2, "run folder ."),
+        Case("a run in the folder above it", "cd run && kiln run ../m.kiln --run-folder ..", 2, "run folder .."),
+        Case("a run in place of one with the data", "kiln run m.kiln --run-folder run data.path=run/images.idx", 2,
+             "run/images.idx", prepare=lambda folder: shutil.copy(folder / "images.idx", folder / "run")),
+        Case("a run in place of the one it is in", "cd run && kiln run ../m.kiln --run-folder ../run", 2, "../run"),
         Case("a folder that is not there", "kiln compile mlp.yaml -o nowhere/m.kiln", 5, "nowhere/m.kiln"),
         Case("losses in a folder that is not there", "kiln run m.kiln --no-run-folder --losses nowhere/l", 5,
              "nowhere/l"),
+        Case("losses there, in place of an earlier run", "kiln run m.kiln --run-folder run --losses nowhere/l", 5,
+             "nowhere/l"),
+        Case("a trace there, going on", "kiln run m.kiln --run-folder run --resume=run --steps 9 --trace nowhere/t", 5,
+             "nowhere/t"),
         Case("a folder in place of a file", "kiln compile mlp.yaml -o run", 5, "run"),
         Case("a run in a file", "kiln run m.kiln --run-folder words.txt", 5, "words.txt"),
+        Case("a cache in a file", "KILN_CACHE_DIR=words.txt kiln cache size", 5, "words.txt"),
+        Case("ranks without a temporary folder", "TMPDIR=words.txt kiln run -n 2 m.kiln", 5, "TMPDIR"),
     ),
     "Limits": (
         Case("no space for an artifact", "ulimit -f 1; kiln compile mlp.yaml -o n.kiln", 5, "n.kiln"),
+        Case("no space for code in memory", "ulimit -f 1; kiln run m.kiln", 5, "m.kiln"),
+        Case("no space for other settings in memory", "ulimit -f 1; kiln run m.kiln training.seed=3", 5, "m.kiln"),
         Case("no space for exported weights", "ulimit -f 0; kiln checkpoint export run -o w.safetensors", 5,
              "w.safetensors"),
         Case("no space for losses", "kiln run m.kiln --no-run-folder --losses /dev/full", 5, "/dev/full"),

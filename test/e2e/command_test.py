@@ -135,6 +135,26 @@ class Command(KilnTest):
         self.assertIn("1 artifacts", self.kiln("cache")[0])
         self.assertNotIn("Cache hit", self.kiln("compile", "tiny.yaml", "-o", "c.kiln", "training.global_batch=3")[0])
 
+    def test_a_reader_that_goes_costs_nothing(self):
+        """As `| head -1` does, or `| true`."""
+        for arguments in (("compile", "mlp.yaml", "-o", "m.kiln"), ("inspect", "m.kiln"), ("help", "config")):
+            process = self.start(*arguments)
+            process.stdout.close()
+            self.assertEqual((process.stderr.read(), process.wait()), ("", 0), arguments)
+            process.stderr.close()
+        self.kiln("run", "m.kiln", "--no-run-folder")
+
+    def test_an_unusable_cache_is_one_warning(self):
+        self.environment["KILN_CACHE_DIR"] = "words.txt"
+        _, err = self.kiln("compile", "mlp.yaml", "-o", "m.kiln")
+        self.assertEqual(err, "kiln: warning: no cache: words.txt is not a folder\n")
+
+    def test_links_are_followed(self):
+        (self.folder / "link.kiln").symlink_to("m.kiln")
+        self.kiln("compile", "mlp.yaml", "-o", "link.kiln")
+        self.assertTrue((self.folder / "link.kiln").is_symlink())
+        self.kiln("inspect", "m.kiln")
+
     def test_settings_are_not_compiled_in(self):
         """A sweep compiles once. The artifact has the settings that it was asked for, wherever its program is from, and
         a run can have others."""

@@ -4,8 +4,10 @@
 import json
 import os
 import random
+import re
 import shutil
 import struct
+import subprocess
 import unittest
 
 import harness
@@ -70,17 +72,49 @@ class Data(harness.KilnTest):
         if harness.DEVICE == "dry":
             self.skipTest("dry keeps no weights")
         out, _ = self.kiln("checkpoint", "export", "run", "-o", "w.safetensors")
-        self.assertIn("w.vocabulary.txt", out)
-        self.assertEqual((self.folder / "w.vocabulary.txt").read_text(), words)
+        self.assertIn("w.safetensors.vocabulary.txt", out)
+        self.assertEqual((self.folder / "w.safetensors.vocabulary.txt").read_text(), words)
         other = ("train", "words.yaml", "data.path=b.tsv", "training.init=w.safetensors", "--run-folder", "other")
         out, err = self.kiln(*other, code=REJECTED)
         self.assertIn("data.vocabulary=", err)
         self.assertNotIn("Step=1", out)
-        self.kiln(*other, "data.vocabulary=w.vocabulary.txt")
+        self.kiln(*other, "data.vocabulary=w.safetensors.vocabulary.txt")
         self.assertEqual((self.folder / "other/vocabulary.txt").read_text(), words)
         _, err = self.kiln("train", "words.yaml", "data.path=b.tsv", "training.steps=4", "--run-folder", "run",
                            code=REJECTED)
         self.assertIn("step-000003", err)
+        self.check_exported_vocabularies(words)
+        self.write("few.txt", "[PAD]\n[UNK]\n.\n")
+        _, err = self.kiln("train", "words.yaml", "data.vocabulary=few.txt", "--run-folder", "few")
+        self.assertRegex(err, r"^kiln: warning: data file \S*a\.tsv: \d\d% of its words are not in the vocabulary "
+                              r"\S*few\.txt and all read as \[UNK\]\n$")
+
+    def check_exported_vocabularies(self, words):
+        """Each is beside its weights, and takes no other's place."""
+        def contents():
+            return {path.name: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
+
+        for name in ("w.bin", "w"):
+            self.kiln("checkpoint", "export", "run", "-o", name)
+            self.assertEqual((self.folder / f"{name}.vocabulary.txt").read_text(), words)
+        # The same export again, with other words before.
+        self.write("w.vocabulary.txt", "other words")
+        self.kiln("checkpoint", "export", "run", "-o", "w")
+        self.assertEqual((self.folder / "w.vocabulary.txt").read_text(), words)
+        self.write("lone.vocabulary.txt", "of other weights")
+        (self.folder / "link.vocabulary.txt").symlink_to("few")
+        os.mkfifo(self.folder / "pipe.vocabulary.txt")
+        before = contents()
+        for name, message in (("lone", "holds the words of other weights"), ("link", "found no regular file"),
+                              ("pipe", "found no regular file"), ("nowhere/w", "nowhere/w: cannot open")):
+            _, err = self.kiln("checkpoint", "export", "run", "-o", name, code=5 if "/" in name else 2)
+            self.assertIn(message, err)
+            self.assertEqual(contents(), before)
+        with open(self.folder / "log.vocabulary.txt", "w") as log:
+            process = subprocess.run([harness.KILN, "checkpoint", "export", "run", "-o", "log"], stdout=log,
+                                     stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment)
+        self.assertEqual(process.returncode, 2, process.stderr)
+        self.assertIn("standard output: is the same file as vocabulary of -o log.vocabulary.txt", process.stderr)
 
     def test_end_of_a_text_is_held_out(self):
         """Two of three letters can be known from those before, the third is one of two."""
@@ -167,7 +201,7 @@ class Documented(harness.KilnTest):
 
 @unittest.skipIf(harness.DEVICE == "dry", "dry reads no samples")
 class ChangedData(harness.KilnTest):
-    """A data file that changes while it is trained on ends the run, and with it the checkpoints."""
+    """A data file that changes while it is trained on ends the run, whose state so far is kept."""
 
     def setUp(self):
         super().setUp()
@@ -187,7 +221,10 @@ class ChangedData(harness.KilnTest):
         err = process.communicate()[1]
         self.assertEqual(process.returncode, REJECTED, err)
         self.assertIn("ids.bin", err)
-        self.assertEqual([path.name for path in self.folder.glob("runs/tokens/checkpoints/step-*")], ["step-000000"])
+        steps = sorted(path.name for path in self.folder.glob("runs/tokens/checkpoints/step-*"))
+        self.assertEqual(len(steps), 2, steps)
+        self.assertIn(f"is in runs/tokens/checkpoints/{steps[1]}: --resume=runs/tokens/checkpoints/{steps[1]} goes on", err)
+        self.kiln("checkpoint", "verify", "runs/tokens")
         return err
 
     def write_bad_ids(self, *options):
@@ -208,8 +245,28 @@ class ChangedData(harness.KilnTest):
         self.assertIn("has 0 bytes, had 8000", err)
 
     def test_other_bytes(self):
+        before = (self.folder / "ids.bin").read_bytes()
         err = self.change_while_training(lambda path: path.write_bytes(bytes(8000)))
         self.assertIn("the file has changed since it was opened", err)
+        # As the message says.
+        resume = re.search(r"--resume=\S+", err)[0]
+        steps = f"training.steps={int(resume[-6:]) + 1}"
+        _, err = self.kiln("train", "tokens.yaml", resume, steps, code=REJECTED)
+        self.assertIn("the file of data.path has other contents", err)
+        (self.folder / "ids.bin").write_bytes(before)
+        self.kiln("train", "tokens.yaml", resume, steps)
+
+    def test_more_bytes(self):
+        """Appended while the run uses the old ones."""
+        process = self.start("train", "tokens.yaml")
+        for line in process.stdout:
+            if "Step=1," in line:
+                break
+        with (self.folder / "ids.bin").open("ab") as file:
+            file.write(b"\xff" * 8)
+        self.assertIn("the bytes that are used are the same, so the run goes on", process.stderr.readline())
+        process.terminate()
+        self.assertEqual((process.communicate()[1].count("\n"), process.returncode), (2, 75))
 
     @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
     def test_ids_outside_the_vocabulary_in_several_processes(self):

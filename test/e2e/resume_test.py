@@ -187,6 +187,13 @@ class Run(RunTest):
         out, _ = self.kiln("checkpoint")
         self.assertEqual(out.count("whole"), 3, out)
         self.assertIn("step 3", out)
+        for name in ("c", "b"):
+            shutil.copytree(self.folder / "runs/a", self.folder / "runs" / name, symlinks=True)
+        (self.folder / "runs/b/checkpoints/step-000003").rename(self.folder / "runs/b/checkpoints/step-000003.old")
+        listed = [line.split()[0] for line in self.kiln("checkpoint")[0].splitlines()]
+        self.assertEqual(listed, [f"runs/{run}/checkpoints/step-00000{step}{'.old' if (run, step) == ('b', 3) else ''}"
+                                  for run in "abc" for step in (1, 2, 3)])
+        self.assertNotIn("old", self.kiln("checkpoint", "verify", "runs/b")[0])
         latest = "runs/a/checkpoints/LATEST"
         self.assertIn("all tensors are equal", self.kiln("checkpoint", "diff", latest, "runs/a")[0])
         out, _ = self.kiln("checkpoint", "diff", latest, "runs/a/checkpoints/step-000002", code=1, silent=True)

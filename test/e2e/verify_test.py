@@ -90,12 +90,12 @@ class Verify(KilnTest):
         out, _ = self.kiln("verify", "normed.yaml", "--plans", "1", "--steps", "2")
         self.assertIn("1 plans within 0.0001 of one device", out)
 
-    def stop_after_the_first_line(self, stop, code):
+    def stop_after_the_first_line(self, stop, code, plans="all"):
         """No file stays behind, of the command or of its current run."""
         scratch = self.folder / "scratch"
         scratch.mkdir()
         self.environment["TMPDIR"] = str(scratch)
-        process = self.start("verify", "mlp.yaml", "--plans", "all", "--steps", "1", "--no-cache")
+        process = self.start("verify", "mlp.yaml", "--plans", plans, "--steps", "1", "--no-cache")
         self.assertIn("verdict", process.stdout.readline())
         stop(process)
         self.assertEqual(process.wait(), code)
@@ -107,8 +107,8 @@ class Verify(KilnTest):
     def test_a_signal_leaves_nothing_behind(self):
         self.stop_after_the_first_line(lambda process: process.send_signal(signal.SIGINT), 128 + signal.SIGINT)
 
-    def test_a_reader_that_goes_leaves_nothing_behind(self):
-        self.stop_after_the_first_line(lambda process: process.stdout.close(), 128 + signal.SIGPIPE)
+    def test_a_reader_that_goes_costs_no_verification(self):
+        self.stop_after_the_first_line(lambda process: process.stdout.close(), 0, plans="1")
 
     def test_rounding_that_the_model_magnifies_is_no_other_step(self):
         out, _ = self.kiln("verify", "mlp.yaml", "--plans", "1", "--steps", "60", "training.steps=60",

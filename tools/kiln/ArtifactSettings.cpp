@@ -44,6 +44,7 @@ static void moveCosineEnd(const Config &before,
 Expected<Config> changeSettings(const Artifact &artifact,
                                 std::vector<std::string> overrides) {
   Diagnostics diagnostics;
+  diagnostics.hasPlaces = false; // The text is inside the artifact.
   std::string text = artifact.settings().config()->str();
   std::optional<Config> before =
       parseConfig(text, artifact.origin(), {}, diagnostics);

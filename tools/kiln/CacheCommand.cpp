@@ -5,6 +5,7 @@
 #include "tools/kiln/Commands.h"
 
 #include <cstdio>
+#include <filesystem>
 
 namespace kiln {
 
@@ -37,6 +38,14 @@ int runCacheCommand(const std::string &action) {
   Contents kinds[] = {{"artifacts", Cache::Kind::artifact},
                       {"kernels", Cache::Kind::kernel}};
   const char *folder = kinds[0].cache.path().c_str();
+  std::error_code error;
+  if (std::filesystem::exists(folder, error) &&
+      !std::filesystem::is_directory(folder, error)) {
+    printError(std::string(folder) +
+               ": is a file, wanted the folder of the cache; KILN_CACHE_DIR "
+               "names another");
+    return static_cast<int>(Code::io);
+  }
   if (action == "clear") {
     size_t artifacts = kinds[0].cache.clear(), kernels = kinds[1].cache.clear();
     printf("%zu artifacts and %zu kernels removed from %s\n", artifacts,

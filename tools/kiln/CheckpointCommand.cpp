@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/Config.h"
 #include "compiler/config/Spelling.h"
 #include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/checkpoint/CompareTensors.h"
+#include "runtime/checkpoint/OutputFile.h"
 #include "runtime/checkpoint/WeightVocabulary.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/Commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -26,11 +29,39 @@ int reportUsage(const std::string &message) {
   return exitUsage;
 }
 
+using Entries = std::vector<CheckpointStore::Entry>;
+
 /// The checkpoints that a path stands for: itself, or those of a run.
-std::vector<CheckpointStore::Entry> findCheckpoints(const std::string &path) {
+Entries findCheckpoints(const std::string &path) {
   if (isCheckpoint(path))
     return {{0, path}};
   return CheckpointStore::ofRun(path).list();
+}
+
+/// The same with those that the run has set aside.
+Entries findAllCheckpoints(const std::string &path) {
+  Entries found = findCheckpoints(path);
+  if (!isCheckpoint(path))
+    for (CheckpointStore::Entry &entry :
+         CheckpointStore::ofRun(path).listSetAside())
+      found.push_back(std::move(entry));
+  return found;
+}
+
+/// Of all runs in a folder, by name.
+template <typename Find>
+Entries findInRuns(const std::string &path, Find find) {
+  std::vector<std::string> runs;
+  std::error_code error;
+  for (fs::directory_iterator run(path, error), end; !error && run != end;
+       run.increment(error))
+    runs.push_back(run->path().string());
+  std::sort(runs.begin(), runs.end());
+  Entries all;
+  for (const std::string &run : runs)
+    for (CheckpointStore::Entry &entry : find(run))
+      all.push_back(std::move(entry));
+  return all;
 }
 
 /// Prints a checkpoint's line and returns its exit code.
@@ -47,29 +78,37 @@ int listOne(const std::string &path) {
   return 0;
 }
 
-/// Lists the checkpoints of each path; of all runs for none.
-int list(const std::vector<std::string> &paths, bool isVerified) {
+/// Lists the checkpoints of a path. Those set aside are none that a run needs:
+/// they are shown, and not verified.
+int listPath(const std::string &path, bool isNamed, bool isVerified) {
+  auto find = isVerified ? findCheckpoints : findAllCheckpoints;
+  Entries found = find(path);
+  // Without checkpoints of its own it may be the folder of all runs.
+  if (found.empty())
+    found = findInRuns(path, find);
+  std::error_code error;
+  bool isMissing =
+      isNamed ? !fs::is_directory(path, error)
+              : fs::exists(path, error) && !fs::is_directory(path, error);
+  if (found.empty() && (isMissing || isVerified))
+    return fail(failWithoutCheckpoint(path));
+  if (found.empty())
+    printf("no checkpoint in %s\n", path.c_str());
   int code = 0;
-  for (const std::string &path :
-       paths.empty() ? std::vector<std::string>{"runs"} : paths) {
-    std::vector<CheckpointStore::Entry> found = findCheckpoints(path);
-    // Without checkpoints of its own it may be the folder of all runs.
-    std::error_code error;
-    if (found.empty())
-      for (fs::directory_iterator run(path, error), end; !error && run != end;
-           run.increment(error))
-        for (const CheckpointStore::Entry &entry :
-             findCheckpoints(run->path().string()))
-          found.push_back(entry);
-    bool isMissing = !paths.empty() && !fs::is_directory(path, error);
-    if (found.empty() && (isMissing || isVerified))
-      code = fail(failWithoutCheckpoint(path));
-    else if (found.empty())
-      printf("no checkpoint in %s\n", path.c_str());
-    for (const CheckpointStore::Entry &entry : found)
-      if (int damage = listOne(entry.path); damage && isVerified)
-        code = damage;
-  }
+  for (const CheckpointStore::Entry &entry : found)
+    if (int damage = listOne(entry.path); damage && isVerified)
+      code = damage;
+  return code;
+}
+
+/// The same for each path; for all runs if there is none.
+int list(const std::vector<std::string> &paths, bool isVerified) {
+  if (paths.empty())
+    return listPath("runs", /*isNamed=*/false, isVerified);
+  int code = 0;
+  for (const std::string &path : paths)
+    if (int failure = listPath(path, /*isNamed=*/true, isVerified))
+      code = failure;
   return code;
 }
 
@@ -107,18 +146,62 @@ int diff(const std::string &first, const std::string &second) {
   return unequal ? 1 : 0;
 }
 
+/// The files that the checkpoint's config names. One that this kiln cannot read
+/// names none.
+std::map<std::string, std::string> filesOf(const Checkpoint &checkpoint) {
+  Diagnostics unheard;
+  std::optional<Config> config =
+      parseConfig(checkpoint.manifest().config, "", {}, unheard);
+  return config ? config->files() : std::map<std::string, std::string>();
+}
+
+/// Whether the vocabulary may be written beside exported weights: it belongs to
+/// others if these are not there.
+Status checkVocabularyFile(const std::string &weights,
+                           const std::string &vocabulary) {
+  std::string path = vocabularyPathOf(weights);
+  auto refuse = [&](const std::string &reason) {
+    return Status(Code::usage, "vocabulary " + path + " of -o " + weights +
+                                   ": " + reason + "; give another file");
+  };
+  std::error_code error;
+  fs::file_type type = fs::symlink_status(path, error).type();
+  if (type == fs::file_type::not_found)
+    return Status();
+  if (type != fs::file_type::regular)
+    return refuse("found no regular file, which alone can be replaced");
+  return fs::exists(weights, error) || sha256OfFile(path) == sha256(vocabulary)
+             ? Status()
+             : refuse("holds the words of other weights, which would be lost");
+}
+
+/// Before anything is written.
+Status checkExport(const Checkpoint &checkpoint, const std::string &output) {
+  CommandFiles files;
+  files.addInputFolder("checkpoint", checkpoint.folder());
+  files.addInputs(filesOf(checkpoint));
+  files.addOutput("-o", output);
+  bool hasVocabulary = !checkpoint.vocabulary().empty();
+  if (hasVocabulary)
+    files.addOutput("vocabulary of -o", vocabularyPathOf(output));
+  std::error_code error;
+  if (fs::exists(output, error) && !fs::is_regular_file(output, error))
+    return Status(Code::usage,
+                  "-o " + output +
+                      ": found no regular file, which alone can be replaced");
+  Status status = files.check();
+  if (status.ok())
+    status = checkOutput(output, output);
+  return status.ok() && hasVocabulary
+             ? checkVocabularyFile(output, checkpoint.vocabulary())
+             : status;
+}
+
 int exportTo(const std::string &path, const std::string &output) {
   Expected<Checkpoint> checkpoint = openCheckpoint(path);
   if (!checkpoint.ok())
     return fail(checkpoint.status());
-  std::error_code error;
-  if (fs::exists(output, error) && !fs::is_regular_file(output, error))
-    return reportUsage("-o " + output +
-                       ": found no regular file, which alone can be replaced");
-  CommandFiles files;
-  files.addInputFolder("checkpoint", checkpoint->folder());
-  files.addOutput("-o", output);
-  if (Status status = files.check(); !status.ok())
+  if (Status status = checkExport(*checkpoint, output); !status.ok())
     return fail(status);
   if (Status status = checkpoint->exportWeights(output); !status.ok())
     return fail(status);
@@ -141,6 +224,9 @@ Expected<Checkpoint> openCheckpoint(const std::string &path) {
 int runCheckpointCommand(const std::string &action,
                          const std::vector<std::string> &paths,
                          const std::string &output) {
+  if (!output.empty() && action != "export")
+    return reportUsage("-o " + output + ": " + action +
+                       " writes no file; wanted export, or no -o");
   if (action == "list")
     return list(paths, false);
   if (action == "verify")

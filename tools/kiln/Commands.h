@@ -6,6 +6,7 @@
 #include "runtime/session/Session.h"
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,7 +33,9 @@ struct RunOptions {
   std::string name; // Of the artifact in messages; empty: its path.
   std::string losses;
   std::string runFolder; // Empty: nothing is kept of the run.
-  std::string resume = "auto";
+  std::string resume;    // Empty: by the config.
+  /// Files that the run reads beside those of its artifact, by the user's word.
+  std::map<std::string, std::string> inputs;
   std::optional<uint64_t> steps;
   TraceOptions trace;
   uint32_t processes = 0; // To start; 0: the one that is there.

@@ -2,8 +2,9 @@
 #include "compiler/config/Cache.h"
 #include "compiler/config/CacheKey.h"
 #include "compiler/config/Config.h"
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 #include "runtime/artifact/Artifact.h"
+#include "runtime/checkpoint/OutputFile.h"
 #include "tools/kiln/ArtifactSettings.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
@@ -34,9 +35,9 @@ public:
   explicit Compilation(const CompileArguments &options)
       : options(options), cache(Cache::defaultFolder(), printWarning) {}
 
-  /// Reads the config, checks that no output is one of the files it names, and
-  /// looks into the cache. Returns an exit code.
-  int prepare(CommandFiles files);
+  /// Reads the config, checks the files that it names and those of a run of
+  /// it, and looks into the cache. Returns an exit code.
+  int prepare(const RunOptions *run = nullptr);
 
   /// Whether `prepare` found the artifact in the cache.
   bool isCached() const { return !hit.empty(); }
@@ -56,6 +57,7 @@ public:
   }
 
 private:
+  Status checkFiles(const RunOptions *run) const;
   Status checkEntry(const std::string &path) const;
   int takeEntry();
   void saveReproducer() const;
@@ -71,18 +73,40 @@ private:
   bool hasOtherSettings = false; // Than the cached artifact.
 };
 
-int Compilation::prepare(CommandFiles files) {
+/// Before anything is written.
+Status Compilation::checkFiles(const RunOptions *run) const {
+  CommandFiles files;
+  files.addInput("config", options.config);
+  if (config)
+    files.addInputs(config->files());
+  files.addOutput("-o", options.output);
+  files.addDumps(options.dumpFolder);
+  bool savesCheckpoints =
+      config && config->checkpoint.presence == Presence::Given;
+  if (run && config)
+    files.addRun(*run, {.count = std::max(run->processes, 1u)},
+                 mayGoOn(*run, savesCheckpoints));
+  return files.check();
+}
+
+int Compilation::prepare(const RunOptions *run) {
+  // An error in the config must not be printed into it.
+  if (Status status = checkFiles(nullptr); !status.ok()) {
+    printError(status.message());
+    return status.exitCode();
+  }
   Diagnostics diagnostics;
   config = loadConfig(options.config, options.overrides, diagnostics);
   if (!config) {
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
   }
-  files.addInput("config", options.config);
-  files.addInputs(config->files());
-  files.addOutput("-o", options.output);
-  files.addDumps(options.dumpFolder);
-  if (Status status = files.check(); !status.ok()) {
+  Status status = checkFiles(run);
+  if (status.ok() && run)
+    status = checkResume(run->resume);
+  if (status.ok() && run && run->processes != 0)
+    status = checkSessionFolder();
+  if (!status.ok()) {
     printError(status.message());
     return status.exitCode();
   }
@@ -126,7 +150,10 @@ int Compilation::takeEntry() {
   int error = compiled.isOpen()
                   ? compiled.write(packWithSettings(*entry, *config))
                   : ENOMEM;
-  return error ? reportIo("file in memory", error) : 0;
+  return error ? reportIo(options.config +
+                              ": the artifact cannot be held in memory",
+                          error)
+               : 0;
 }
 
 int Compilation::openFiles(const RunOptions &run) {
@@ -161,7 +188,10 @@ int Compilation::compile() {
     printError(options.dumpFolder + ": " + error.message());
     return static_cast<int>(Code::io);
   }
-  int code = compileInChild(library, options, compiled.path(),
+  CompileArguments arguments = options;
+  // One warning, not one from each of two processes.
+  arguments.usesCache = options.usesCache && cache.isUsable();
+  int code = compileInChild(library, arguments, compiled.path(),
                             files ? &*files : nullptr);
   files.reset();
   if (code == 0 && fs::file_size(compiled.path(), error) == 0) {
@@ -170,7 +200,7 @@ int Compilation::compile() {
   }
   if (code == exitInternal)
     saveReproducer();
-  if (code == 0 && options.usesCache)
+  if (code == 0 && arguments.usesCache)
     cache.publish(key, compiled.path());
   return code;
 }
@@ -229,24 +259,29 @@ int Compilation::report() const {
 } // namespace
 
 /// Finds before compiling that the output cannot be written.
-static int checkOutput(const std::string &output) {
+static int checkArtifact(const std::string &output) {
   std::error_code error;
-  fs::path parent = fs::path(output).parent_path();
+  fs::path parent = followLinks(output).parent_path();
   if (fs::is_directory(output, error))
     return reportIo(output, EISDIR);
   // Only a device is written where it is: a file is replaced.
   bool isDevice = fs::exists(output, error) && !fs::is_regular_file(output);
-  int isDenied =
-      isDevice ? access(output.c_str(), W_OK)
-               : access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK);
+  if (isDevice)
+    if (Status status = checkOutput("-o " + output, output);
+        status.code() == Code::usage) {
+      printError(status.message());
+      return exitUsage;
+    }
+  int isDenied = isDevice ? access(output.c_str(), W_OK)
+                          : access(parent.c_str(), W_OK | X_OK);
   return isDenied ? reportIo(output, errno) : 0;
 }
 
 int runCompileCommand(const CompileArguments &options) {
   Compilation compilation(options);
-  if (int code = compilation.prepare(CommandFiles()))
+  if (int code = compilation.prepare())
     return code;
-  if (int code = checkOutput(options.output))
+  if (int code = checkArtifact(options.output))
     return code;
   SignalGuard guard; // Before there is a file to clean up.
   if (int code = compilation.compile())
@@ -255,7 +290,8 @@ int runCompileCommand(const CompileArguments &options) {
     return code;
   if (int signal = SignalGuard::received())
     return 128 + signal;
-  if (int error = copyAtomically(compilation.artifact(), options.output))
+  if (int error = copyAtomically(compilation.artifact(),
+                                 followLinks(options.output).string()))
     return reportIo(options.output, error);
   return 0;
 }
@@ -287,9 +323,8 @@ int runTrainCommand(const CompileArguments &options, RunOptions run) {
     return exitUsage;
   }
   Compilation compilation(options);
-  CommandFiles files;
-  files.addOutputs(run, std::max(run.processes, 1u));
-  if (int code = compilation.prepare(std::move(files)))
+  run.inputs["config"] = options.config;
+  if (int code = compilation.prepare(&run))
     return code;
   // The run itself checks them, soon enough if there is nothing to compile.
   if (!compilation.isCached())

@@ -32,8 +32,7 @@ volatile std::sig_atomic_t endingSignal = 0;
 void endChild() {
   if (runningChild <= 0)
     return;
-  int signal = receivedSignal == SIGPIPE ? SIGTERM : receivedSignal;
-  kill(runningChild, endingSignal ? endingSignal : signal);
+  kill(runningChild, endingSignal ? endingSignal : receivedSignal);
 }
 
 void noteSignal(int signal) {
@@ -43,7 +42,7 @@ void noteSignal(int signal) {
   errno = saved;
 }
 
-constexpr int guardedSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+constexpr int guardedSignals[] = {SIGINT, SIGTERM, SIGHUP};
 struct sigaction unguarded[std::size(guardedSignals)];
 int guards = 0;
 

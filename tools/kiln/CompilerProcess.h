@@ -9,9 +9,8 @@
 
 namespace kiln {
 
-/// While one lives, SIGINT, SIGTERM, SIGHUP and SIGPIPE end the running child,
-/// if any, and are noted; the owner of the guard then ends, and removes its
-/// files.
+/// While one lives, SIGINT, SIGTERM and SIGHUP end the running child, if any,
+/// and are noted; the owner of the guard then ends, and removes its files.
 class SignalGuard {
 public:
   SignalGuard();

@@ -38,7 +38,8 @@ KILN_COMPILER_LIBRARY   path of libKilnCompiler.so, if not beside the command
 KILN_COLLECTIVE_TIMEOUT seconds after which a device or process that does not
                         come to a collective is given up, 300
 KILN_FAULT              for tests: link:delay_us=N makes links slower
-TMPDIR                  for temporary files, if the cache folder is unusable
+TMPDIR                  for temporary files, if the cache folder is unusable,
+                        and those of Open MPI
 )";
 
 static const char exitCodeHelp[] = R"( 0  done

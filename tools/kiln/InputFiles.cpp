@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/InputFiles.h"
 #include "compiler/config/Settings.h"
-#include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/checkpoint/WeightVocabulary.h"
 #include "runtime/session/VariableFiles.h"
+#include "tools/kiln/CommandFiles.h"
 
 namespace kiln {
-
-/// Whether the run may go on from a checkpoint, which has all weights.
-static bool mayResume(const Config &config, const RunOptions &run) {
-  if (run.resume != "auto")
-    return run.resume != "none";
-  return config.checkpoint.presence == Presence::Given &&
-         !run.runFolder.empty() &&
-         !CheckpointStore(run.runFolder + "/checkpoints").list().empty();
-}
 
 Expected<InputFiles> InputFiles::open(const Config &config,
                                       const RunOptions &run) {
@@ -22,7 +13,8 @@ Expected<InputFiles> InputFiles::open(const Config &config,
   if (Status status = files.openData(config); !status.ok())
     return status;
   const std::string &init = config.training.init;
-  if (init.empty() || mayResume(config, run))
+  if (init.empty() ||
+      mayGoOn(run, config.checkpoint.presence == Presence::Given))
     return files;
   Expected<Safetensors> weights = Safetensors::open(init);
   if (!weights.ok())

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "tools/kiln/Ranks.h"
+#include "runtime/TemporaryFiles.h"
 #include "runtime/collective/Group.h"
 #include "runtime/collective/Patience.h"
 #include "runtime/collective/Roster.h"
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -101,7 +103,7 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   add("losses", options.losses);
   add("resume", options.resume);
   add("trace", options.trace.path);
-  if (!options.trace.path.empty())
+  if (options.trace.steps.first != 0) // Else they were not limited.
     add("trace-steps", std::to_string(options.trace.steps.first) + ":" +
                            std::to_string(options.trace.steps.last));
   if (options.steps)
@@ -350,6 +352,31 @@ private:
 };
 
 } // namespace
+
+Status checkSessionFolder() {
+  // Of 4.1: its store of facts about ranks is made at full size.
+  constexpr uint64_t sessionBytes = uint64_t{10} << 20;
+  std::string variable, folder = "/tmp";
+  for (const char *name :
+       {"OMPI_MCA_orte_tmpdir_base", "TMPDIR", "TEMP", "TMP"})
+    if (const char *value = std::getenv(name); value && variable.empty()) {
+      variable = name;
+      folder = value;
+    }
+  std::error_code error;
+  std::filesystem::path place = folder; // Open MPI makes the rest.
+  while (place.has_relative_path() && !std::filesystem::exists(place, error))
+    place = place.parent_path();
+  PendingFile session((place / "kiln_session").string());
+  int failure =
+      session.error() ? session.error() : session.reserve(sessionBytes);
+  if (failure == 0)
+    return Status();
+  return Status(Code::io, (variable.empty() ? "" : variable + " ") + folder +
+                              ": Open MPI needs 10 MiB there to start ranks: " +
+                              strerror(failure) +
+                              "; free some, or let TMPDIR name another folder");
+}
 
 int runRanks(const std::string &artifact, const RunOptions &options) {
   Expected<CollectiveSettings> settings = CollectiveSettings::fromEnvironment();

@@ -11,6 +11,10 @@ namespace kiln {
 /// step; a process that is lost ends all. Returns the exit code.
 int runRanks(const std::string &artifact, const RunOptions &options);
 
+/// Whether Open MPI can write its session, without which it fails in words of
+/// its own: `io` with the folder's name.
+Status checkSessionFolder();
+
 } // namespace kiln
 
 #endif // KILN_TOOLS_KILN_RANKS_H

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/collective/Stall.h"
 #include "runtime/session/Session.h"
@@ -111,6 +111,19 @@ int fail(const Status &status, const World *world = nullptr) {
 
 } // namespace
 
+/// Before anything is written.
+static Status checkFiles(const RunOptions &options, const std::string &path,
+                         const Artifact &artifact, CommandFiles::Ranks ranks) {
+  CommandFiles files;
+  files.addInput("artifact", path);
+  files.addInputs(options.inputs);
+  files.addInputs(artifact.inputFiles());
+  const artifact::CheckpointPolicy *policy = artifact.settings().checkpoint();
+  files.addRun(options, ranks, mayGoOn(options, policy && policy->keep()));
+  Status status = files.check();
+  return status.ok() && ranks.own == 0 ? checkResume(options.resume) : status;
+}
+
 std::optional<Session> loadSession(const std::string &artifact,
                                    const RunOptions &options, World *world,
                                    int &code) {
@@ -118,11 +131,9 @@ std::optional<Session> loadSession(const std::string &artifact,
   sessionOptions.name = options.name;
   sessionOptions.isProfiled = options.isProfiled;
   sessionOptions.admit = [&](const Artifact &loaded) {
-    CommandFiles files;
-    files.addInput("artifact", artifact);
-    files.addInputs(loaded.inputFiles());
-    files.addOutputs(options, world ? world->size() : 1);
-    return files.check();
+    return checkFiles(options, artifact, loaded,
+                      world ? CommandFiles::Ranks{world->size(), world->rank()}
+                            : CommandFiles::Ranks());
   };
   sessionOptions.trace = options.trace;
   sessionOptions.world = world;
@@ -167,36 +178,60 @@ static int runInWorld(const RunOptions &options) {
 
 /// Puts the artifact with the settings that were given into a file in memory,
 /// which `options` then name. Returns an exit code.
-static int changeSettings(RunOptions &options, MemoryFile &file) {
-  CommandFiles files; // The run knows the file in memory only.
-  files.addInput("artifact", options.artifact);
-  files.addOutputs(options, std::max(options.processes, 1u));
-  if (Status status = files.check(); !status.ok())
-    return fail(status);
-  Expected<Artifact> artifact = Artifact::load(options.artifact, options.name);
-  if (!artifact.ok())
-    return fail(artifact.status());
-  Expected<Config> config = changeSettings(*artifact, options.overrides);
+static int changeSettings(RunOptions &options, const Artifact &artifact,
+                          MemoryFile &file) {
+  Expected<Config> config = changeSettings(artifact, options.overrides);
   if (!config.ok()) {
     fputs(config.status().message().c_str(), stderr);
     return config.status().exitCode();
   }
   int error =
-      file.isOpen() ? file.write(packWithSettings(*artifact, *config)) : ENOMEM;
+      file.isOpen() ? file.write(packWithSettings(artifact, *config)) : ENOMEM;
   if (error != 0)
-    return fail(Status(Code::io,
-                       std::string("file in memory: ") + std::strerror(error)));
+    return fail(Status(
+        Code::io, options.artifact +
+                      ": with these settings it cannot be held in memory: " +
+                      std::strerror(error)));
   if (options.name.empty())
     options.name = options.artifact;
   options.artifact = file.path();
   return 0;
 }
 
-int runRunCommand(RunOptions options) {
-  std::optional<MemoryFile> changed;
+/// Does what needs the artifact as the user named it, before other processes
+/// run it, or this one with other settings. Returns an exit code.
+static int prepare(RunOptions &options, std::optional<MemoryFile> &changed) {
+  CommandFiles files; // No error must be printed into it.
+  files.addInput("artifact", options.artifact);
+  if (Status status = files.check(); !status.ok())
+    return fail(status);
+  if (options.overrides.empty() && options.processes == 0)
+    return 0;
+  Expected<Artifact> artifact = Artifact::load(options.artifact, options.name);
+  if (!artifact.ok())
+    return fail(artifact.status());
   if (!options.overrides.empty())
-    if (int code = changeSettings(options, changed.emplace("kiln-artifact")))
+    if (int code = changeSettings(options, *artifact,
+                                  changed.emplace("kiln-artifact")))
       return code;
+  if (options.processes == 0)
+    return 0; // The run checks its files.
+  if (changed)
+    artifact = Artifact::load(options.artifact, options.name);
+  Status status = artifact.ok()
+                      ? checkFiles(options, options.artifact, *artifact,
+                                   {.count = options.processes})
+                      : artifact.status();
+  if (status.ok())
+    status = checkSessionFolder();
+  return status.ok() ? 0 : fail(status);
+}
+
+int runRunCommand(RunOptions options) {
+  options.inputs["artifact"] = options.artifact;
+  std::optional<MemoryFile> changed;
+  if (int code = prepare(options, changed))
+    return code;
   if (options.processes != 0)
     return runRanks(options.artifact, options);
   if (Status joined = Roster::join(); !joined.ok())
@@ -222,6 +257,7 @@ int runSession(Session &session, const RunOptions &options) {
   train.lossesPath = options.losses;
   train.runFolder = options.runFolder;
   train.resume = options.resume;
+  train.inputs = options.inputs;
   train.isInitialising = true;
   train.progressFile = ::isatty(STDERR_FILENO) ? STDERR_FILENO : -1;
   bool isFirst = session.rank() == 0;

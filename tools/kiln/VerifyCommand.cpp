@@ -2,8 +2,8 @@
 // Trains a few steps under many plans, each as `kiln train` in a process of its
 // own, and compares the losses with those of one device.
 #include "compiler/config/Cache.h"
-#include "compiler/config/TemporaryFiles.h"
 #include "compiler/plan/PlanSpace.h"
+#include "runtime/TemporaryFiles.h"
 #include "runtime/artifact/Artifact.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
@@ -93,7 +93,7 @@ public:
 
   Outcome trainInF64(const Plan &plan) const {
     std::vector<std::string> arguments = describe("train", plan);
-    arguments.push_back("training.precision=f64");
+    arguments.push_back("--override=training.precision=f64");
     return measure(arguments);
   }
 
@@ -108,19 +108,21 @@ public:
   }
 
 private:
-  /// The plan's keys replace the config's own; the rest of `devices` stays,
-  /// except the memory limit, which does not affect the losses.
+  /// The plan's keys replace the config's own, and those that were given; the
+  /// rest of `devices` stays, except the memory limit, which does not affect
+  /// the losses.
   std::vector<std::string> describe(const char *verb, const Plan &plan) const {
     std::vector<std::string> arguments = {verb, options.config};
     if (options.isReference)
       arguments.push_back("--reference");
     if (!options.usesCache)
       arguments.push_back("--no-cache");
-    arguments.insert(arguments.end(), options.overrides.begin(),
-                     options.overrides.end());
+    std::vector<std::string> keys = options.overrides;
     for (const std::string &override : plan.overrides())
-      arguments.push_back(override);
-    arguments.push_back("devices.memory=auto");
+      keys.push_back(override);
+    keys.push_back("devices.memory=auto");
+    for (const std::string &key : keys)
+      arguments.push_back("--override=" + key);
     return arguments;
   }
 
@@ -358,17 +360,20 @@ int runVerifyCommand(const CompileArguments &options, const std::string &plans,
                "', wanted all or a positive number");
     return exitUsage;
   }
+  CommandFiles files;
+  files.addInput("config", options.config);
+  Status status = files.check(); // No error must be printed into it.
   Diagnostics diagnostics;
   std::optional<Config> config =
       loadConfig(options.config, options.overrides, diagnostics);
-  if (!config) {
+  if (status.ok() && !config) {
     fputs(diagnostics.text().c_str(), stderr);
     return exitUsage;
   }
-  CommandFiles files;
-  files.addInput("config", options.config);
-  files.addInputs(config->files());
-  Status status = files.check();
+  if (status.ok()) {
+    files.addInputs(config->files());
+    status = files.check();
+  }
   if (status.ok())
     status = InputFiles::open(*config, {}).status();
   if (!status.ok()) {

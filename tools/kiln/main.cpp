@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/config/Spelling.h"
+#include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/Commands.h"
+#include "tools/kiln/Overrides.h"
 
 #include <CLI/CLI.hpp>
 #include <charconv>
@@ -9,6 +11,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <limits>
+#include <poll.h>
 #include <type_traits>
 #include <unistd.h>
 
@@ -34,21 +37,27 @@ std::string printBytes(uint64_t bytes) {
 
 namespace {
 
-/// The message of CLI11's own check spells out the greatest double.
+/// The message of CLI11's own check spells out the greatest double, and what it
+/// takes for octal, this reads as decimal, like keys of a config.
 template <typename T, T maximum = std::numeric_limits<T>::max()>
 std::string requirePositive(std::string &text) {
   T value{};
   const char *end = text.data() + text.size();
   auto [stop, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc() && stop == end && value > 0 && value <= maximum)
+  if (error == std::errc() && stop == end && value > 0 && value <= maximum) {
+    if constexpr (std::is_integral_v<T>)
+      text = std::to_string(value);
     return "";
+  }
   std::string limit = maximum < std::numeric_limits<T>::max()
                           ? " up to " + std::to_string(maximum)
                           : "";
   return "found '" + text + "', wanted a positive " +
          (std::is_integral_v<T> ? "integer" : "number") + limit;
 }
-const CLI::Validator positiveInteger(requirePositive<uint64_t>, "POSITIVE");
+// As training.steps: more would not survive tools that read it as JSON.
+const CLI::Validator stepCount(requirePositive<uint64_t, uint64_t{1} << 53>,
+                               "POSITIVE");
 const CLI::Validator processCount(requirePositive<uint64_t, 65536>, "POSITIVE");
 const CLI::Validator positiveNumber(requirePositive<double>, "POSITIVE");
 
@@ -74,6 +83,7 @@ public:
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp &) {
       printHelp();
+      isHelp = true;
       return 0;
     } catch (const CLI::CallForVersion &version) {
       puts(version.what());
@@ -90,7 +100,7 @@ public:
   /// Whether standard output is the result: a log may be lost, since files have
   /// what a run or a compilation has made.
   bool printsResult() const {
-    return runOptions.isProfiled ||
+    return isHelp || runOptions.isProfiled ||
            !(train->parsed() || runVerb->parsed() || compileVerb->parsed());
   }
 
@@ -105,6 +115,12 @@ private:
     verb->add_option("CONFIG", compile.config, "config file")->required();
     verb->add_option("key=value", compile.overrides,
                      "values that replace those of the config");
+    verb->add_option("--override", replacements,
+                     "the same, also of keys that are given already")
+        ->expected(1)
+        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+        ->allow_extra_args(false)
+        ->group(""); // For commands that train under plans of their own.
     verb->add_flag("--reference", compile.isReference,
                    "the unoptimised program that tests compare with");
     verb->add_flag("--no-cache", ignoresCache,
@@ -125,22 +141,22 @@ private:
         ->check(positiveNumber);
     verb->add_option("-n,--processes", runOptions.processes,
                      "run in this many processes of this machine, by mpirun")
-        ->check(processCount);
+        ->transform(processCount);
     CLI::Option *trace = verb->add_option(
         "--trace", runOptions.trace.path,
         "file for a trace of all devices, for Perfetto and Chrome");
     verb->add_option("--trace-steps", traceSteps,
-                     "the steps to trace, FIRST:LAST; either may be missing")
+                     "the steps to trace, FIRST:LAST; one may be missing")
         ->needs(trace);
     verb->add_option("--losses", runOptions.losses,
                      "file that gets one line per step");
     verb->add_option("--steps", steps, "stop after this many steps")
-        ->check(positiveInteger);
+        ->transform(stepCount);
     CLI::Option *resume = verb->add_option(
         "--resume", runOptions.resume,
-        "auto (the newest intact checkpoint of the run folder, if the config "
-        "has a checkpoint section), none, or the path of a checkpoint or of a "
-        "run");
+        "auto (the newest intact checkpoint of the run folder), none, or the "
+        "path of a checkpoint or of a run [auto if the config has a checkpoint "
+        "section, else none]");
     verb->add_flag("--fresh", isFresh,
                    "start from step 0, as --resume=none; an earlier run is set "
                    "aside")
@@ -186,7 +202,7 @@ private:
     verify->add_option("--plans", plans,
                        "all, or how many, chosen to differ in most ways [12]");
     verify->add_option("--steps", steps, "steps of each plan [5]")
-        ->check(positiveInteger);
+        ->transform(stepCount);
   }
 
   void addRest() {
@@ -255,8 +271,10 @@ private:
 
   /// Steps counted from 1: `10:12`, `10:`, `:12`, or `10` alone.
   static std::optional<StepRange> parseSteps(std::string_view text) {
-    StepRange range;
+    StepRange range{.first = 1};
     size_t colon = text.find(':');
+    if (text == ":")
+      return std::nullopt;
     bool isOne = colon == text.npos;
     std::string_view parts[] = {text.substr(0, colon),
                                 isOne ? text : text.substr(colon + 1)};
@@ -267,21 +285,34 @@ private:
       if (part.empty() ? isOne : error != std::errc() || stop != end)
         return std::nullopt;
     }
-    return range.first <= range.last ? std::optional(range) : std::nullopt;
+    return 1 <= range.first && range.first <= range.last ? std::optional(range)
+                                                         : std::nullopt;
   }
 
-  int dispatch() {
+  /// Completes the options from each other. Returns an exit code.
+  int resolveOptions() {
     if (steps)
       runOptions.steps = steps;
     if (isFresh)
       runOptions.resume = "none";
-    if (std::optional<StepRange> range = parseSteps(traceSteps))
+    if (!traceSteps.empty()) {
+      std::optional<StepRange> range = parseSteps(traceSteps);
+      if (!range) {
+        printError("--trace-steps: found '" + traceSteps +
+                   "', wanted FIRST:LAST, such as 10:12, counted from 1");
+        return exitUsage;
+      }
       runOptions.trace.steps = *range;
-    else {
-      printError("--trace-steps: found '" + traceSteps +
-                 "', wanted FIRST:LAST, such as 10:12");
+    }
+    if (std::string conflicts = findConflicts(
+            runVerb->parsed() ? runOptions.overrides : compile.overrides,
+            steps != 0 && !verify->parsed());
+        !conflicts.empty()) {
+      fputs(conflicts.c_str(), stderr);
       return exitUsage;
     }
+    compile.overrides.insert(compile.overrides.end(), replacements.begin(),
+                             replacements.end());
     compile.usesCache = !ignoresCache;
     if (!keepsNothing)
       runOptions.runFolder =
@@ -292,9 +323,17 @@ private:
                               .stem()
                               .string()
               : runFolder;
-    // A reader of the log that goes, such as head, must not end a run.
-    if (train->parsed() || runVerb->parsed())
-      std::signal(SIGPIPE, SIG_IGN);
+    return 0;
+  }
+
+  int dispatch() {
+    // No verb may print into the files of a run.
+    if (Status status = CommandFiles().check(); !status.ok()) {
+      printError(status.message());
+      return status.exitCode();
+    }
+    if (int code = resolveOptions())
+      return code;
     if (train->parsed())
       return runTrainCommand(compile, runOptions);
     if (compileVerb->parsed())
@@ -323,9 +362,9 @@ private:
       *checkpoint, *doctor, *help;
   CompileArguments compile;
   RunOptions runOptions;
-  std::string word, runFolder, plans = "12", traceSteps = ":";
-  std::vector<std::string> paths;
-  bool keepsNothing = false;
+  std::string word, runFolder, plans = "12", traceSteps;
+  std::vector<std::string> paths, replacements;
+  bool keepsNothing = false, isHelp = false;
   uint64_t steps = 0;
   bool isJson = false, isListingKernels = false;
   bool ignoresCache = false, isFresh = false;
@@ -343,17 +382,28 @@ static void holdStandardStreams() {
       (void)open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
+/// Whether standard output is a pipe whose reader has gone, such as head, which
+/// has seen what it wanted.
+static bool hasReaderLeft() {
+  pollfd output = {STDOUT_FILENO, POLLOUT, 0};
+  return poll(&output, 1, 0) == 1 && (output.revents & POLLERR);
+}
+
 int main(int argc, char **argv) {
   holdStandardStreams();
+  // A reader of the output that goes must not cost a run, an artifact or a
+  // verification.
+  std::signal(SIGPIPE, SIG_IGN);
   // A write past a file-size limit must be an I/O error like any other.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     kiln::CommandLine line;
     int code = line.run(argc, argv);
+    bool isLost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+    bool isUnwanted = hasReaderLeft();
     // Some file systems report a full disk only when a file is closed.
-    bool isLost = std::ferror(stdout) != 0;
     isLost |= std::fclose(stdout) != 0;
-    if (code != 0 || !isLost || !line.printsResult())
+    if (code != 0 || !isLost || isUnwanted || !line.printsResult())
       return code;
     kiln::printError("standard output: cannot write; the result is incomplete");
     return static_cast<int>(kiln::Code::io);

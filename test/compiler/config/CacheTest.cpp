@@ -5,11 +5,13 @@
 #include "compiler/config/CacheKey.h"
 #include "runtime/artifact/Sha256.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -67,6 +69,22 @@ protected:
   std::string scratch, folder;
   std::vector<std::string> warnings;
 };
+
+// kiln verify has its temporary files elsewhere then.
+TEST_F(CacheTest, AFullFolderHasNoTemporaryFiles) {
+  EXPECT_EQ(open().scratchParent(), folder);
+  rlimit before, small;
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  small = before;
+  small.rlim_cur = 1000;
+  auto *handler = signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  std::string parent = open().scratchParent();
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(parent, fs::temp_directory_path());
+  EXPECT_TRUE(fs::is_empty(folder));
+}
 
 TEST_F(CacheTest, FindsWhatWasPublished) {
   Cache cache = open();

@@ -24,9 +24,12 @@ static std::vector<TensorSource> tensors(const std::string &name,
            }}};
 }
 
+static void ignore(const std::string &) {}
+
 static Status save(const CheckpointStore &store, uint64_t step,
                    uint64_t keep = 3, int64_t elements = 100,
-                   const std::string &vocabulary = "") {
+                   const std::string &vocabulary = "",
+                   const Warn &warn = ignore) {
   Manifest manifest;
   manifest.writtenBy = "test";
   manifest.model = "sample";
@@ -35,10 +38,8 @@ static Status save(const CheckpointStore &store, uint64_t step,
   manifest.samples = 124;
   manifest.publicNames = {{"weight", {"a.weight", "b.weight"}}};
   return store.save(manifest, tensors("weight", elements),
-                    tensors("weight.moment", elements), keep, vocabulary);
+                    tensors("weight.moment", elements), keep, warn, vocabulary);
 }
-
-static void ignore(const std::string &) {}
 
 TEST(Manifest, IsCanonical) {
   Manifest manifest;
@@ -84,19 +85,88 @@ TEST(Checkpoint, KeepsTheNewest) {
   ASSERT_TRUE(save(store, 30, 2, 50).ok());
   EXPECT_EQ(store.openNewest(ignore)->tensors().at("weight").entry->shape[0],
             50);
-  EXPECT_EQ(store.setAsideAfter(20), 1u);
-  EXPECT_EQ(store.openNewest(ignore)->manifest().step, 20u);
+}
+
+// A course that the run has left may be what a user wants after all.
+TEST(Checkpoint, CoursesThatARunHasLeftStay) {
+  TemporaryFolder folder;
+  CheckpointStore store(folder.path());
+  for (int64_t elements : {10, 20}) {
+    for (uint64_t step : {1, 2, 3})
+      ASSERT_TRUE(save(store, step, 9, elements).ok());
+    ASSERT_TRUE(
+        store.setAsideAfter(1, elements == 10 ? ".old" : ".old.2").ok());
+    EXPECT_EQ(store.openNewest(ignore)->manifest().step, 1u);
+  }
+  std::vector<CheckpointStore::Entry> aside = store.listSetAside();
+  ASSERT_EQ(aside.size(), 4u);
+  const char *names[] = {"step-000002.old", "step-000002.old.2",
+                         "step-000003.old", "step-000003.old.2"};
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(aside[i].path, folder / names[i]);
+    Expected<Checkpoint> checkpoint = Checkpoint::open(aside[i].path);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+    EXPECT_EQ(checkpoint->tensors().at("weight").entry->shape[0],
+              i % 2 ? 20 : 10);
+  }
+  ASSERT_TRUE(save(store, 2).ok());
+  EXPECT_EQ(store.setAsideAfter(1, ".old").code(), Code::io);
+}
+
+// Only what Kiln has made is removed, whatever the name.
+TEST(Checkpoint, FilesOfTheUserStay) {
+  TemporaryFolder folder;
+  CheckpointStore store(folder.path());
+  for (const char *name : {"step-000003", "mine.tmp-1", "step-000009.tmp-mine",
+                           "LATEST.tmp-mine"}) {
+    fs::create_directory(folder / name);
+    writeFile(folder / (std::string(name) + "/notes"), "mine");
+  }
+  ASSERT_TRUE(save(store, 1, 1).ok());
+  writeFile(folder / "step-000001/notes", "mine");
+  store.removeRemains();
+  ASSERT_TRUE(save(store, 4, 1).ok());
+  for (const char *name : {"step-000001", "step-000003", "mine.tmp-1",
+                           "step-000009.tmp-mine", "LATEST.tmp-mine"})
+    EXPECT_EQ(readFile(folder / (std::string(name) + "/notes")), "mine");
+  EXPECT_FALSE(isCheckpoint(folder / "step-000001"));
+  // One in the place of a checkpoint gets another name.
+  std::vector<std::string> warnings;
+  auto warn = [&](const std::string &text) { warnings.push_back(text); };
+  ASSERT_TRUE(save(store, 3, 9, 100, "", warn).ok());
+  EXPECT_TRUE(isCheckpoint(folder / "step-000003"));
+  EXPECT_EQ(readFile(folder / "step-000003.old/notes"), "mine");
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("are now in " + (folder / "step-000003.old")),
+            std::string::npos)
+      << warnings[0];
+}
+
+// The checkpoint is there all the same.
+TEST(Checkpoint, ALinkThatCannotBeMadeIsAWarning) {
+  TemporaryFolder folder;
+  CheckpointStore store(folder.path());
+  writeFile(folder / "LATEST", "mine");
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(save(store, 1, 3, 100, "", [&](const std::string &text) {
+                warnings.push_back(text);
+              }).ok());
+  EXPECT_EQ(warnings, std::vector<std::string>{(folder / "LATEST") +
+                                               ": is no link, and stays"});
+  EXPECT_EQ(readFile(folder / "LATEST"), "mine");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2);
 }
 
 TEST(Checkpoint, RemainsOfASaveAreRemoved) {
   TemporaryFolder folder;
   CheckpointStore store(folder.path());
   ASSERT_TRUE(save(store, 1).ok());
-  fs::create_directory(folder / "step-000002.tmp-12");
-  writeFile(folder / "step-000002.tmp-12/model.safetensors", "half");
+  fs::create_directory(folder / "step-000002.tmp-12-0");
+  writeFile(folder / "step-000002.tmp-12-0/model.safetensors", "half");
+  fs::create_symlink("step-000002", folder / "LATEST.tmp-12-1");
   EXPECT_EQ(store.openNewest(ignore)->manifest().step, 1u);
   store.removeRemains();
-  EXPECT_FALSE(fs::exists(folder / "step-000002.tmp-12"));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2);
   EXPECT_EQ(store.list().size(), 1u);
 }
 
@@ -157,6 +227,9 @@ TEST(Checkpoint, AFailedWriteLeavesTheOldOne) {
     EXPECT_EQ(status.code(), Code::io);
     EXPECT_NE(status.message().find("File too large"), std::string::npos)
         << status.message();
+    // The user knows nothing of a temporary folder.
+    EXPECT_TRUE(status.message().starts_with(folder / "step-000002/"))
+        << status.message();
     EXPECT_EQ(store.list().size(), 1u);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}),
               2); // The checkpoint and LATEST.
@@ -178,7 +251,36 @@ TEST(Checkpoint, ExportsPublicNames) {
   EXPECT_TRUE(file->find("b.weight"));
   EXPECT_EQ(file->entries().size(), 2u);
   EXPECT_EQ(checkpoint->exportWeights("/nonexistent/out").code(), Code::io);
-  EXPECT_FALSE(fs::exists(folder / "out.vocabulary.txt"));
+  EXPECT_FALSE(fs::exists(folder / "out.safetensors.vocabulary.txt"));
+  // Links are followed, as by everything else that writes.
+  fs::create_symlink("real.safetensors", folder / "link.safetensors");
+  ASSERT_TRUE(checkpoint->exportWeights(folder / "link.safetensors").ok());
+  EXPECT_TRUE(fs::is_symlink(folder / "link.safetensors"));
+  EXPECT_TRUE(Safetensors::open(folder / "real.safetensors").ok());
+}
+
+// Neither file may be new without the other.
+TEST(Checkpoint, AFailedExportChangesNothing) {
+  TemporaryFolder folder;
+  CheckpointStore store(folder / "checkpoints");
+  ASSERT_TRUE(save(store, 1, 3, 20000, "[PAD]\n[UNK]\na\n").ok());
+  std::optional<Checkpoint> checkpoint = store.openNewest(ignore);
+  writeFile(folder / "w", "old");
+  writeFile(folder / "w.vocabulary.txt", "old words");
+  struct rlimit before, small;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  small = before;
+  small.rlim_cur = 5000;
+  auto *handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  Status status = checkpoint->exportWeights(folder / "w");
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(status.code(), Code::io);
+  EXPECT_TRUE(status.message().starts_with(folder / "w: "));
+  EXPECT_EQ(readFile(folder / "w"), "old");
+  EXPECT_EQ(readFile(folder / "w.vocabulary.txt"), "old words");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 3);
 }
 
 // Weights of an embedding are of no use without the words of its rows.
@@ -193,7 +295,8 @@ TEST(Checkpoint, KeepsAndExportsTheVocabulary) {
   ASSERT_TRUE(checkpoint);
   EXPECT_EQ(checkpoint->vocabulary(), words);
   ASSERT_TRUE(checkpoint->exportWeights(folder / "out.safetensors").ok());
-  EXPECT_EQ(readFile(folder / "out.vocabulary.txt"), words);
+  std::string beside = folder / "out.safetensors.vocabulary.txt";
+  EXPECT_EQ(readFile(beside), words);
   Expected<Safetensors> file = Safetensors::open(folder / "out.safetensors");
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(vocabularyHashOf(*file), sha256(words));
@@ -204,8 +307,17 @@ TEST(Checkpoint, KeepsAndExportsTheVocabulary) {
   EXPECT_TRUE(checkVocabulary(path, "", words).ok());
   Status other = checkVocabulary(path, sha256(words), "[PAD]\n[UNK]\na\n");
   EXPECT_EQ(other.code(), Code::inputRejected);
-  EXPECT_NE(other.message().find("data.vocabulary=" + folder.path() +
-                                 "/out.vocabulary.txt takes the words"),
+  EXPECT_NE(
+      other.message().find("data.vocabulary=" + beside + " takes the words"),
+      std::string::npos)
+      << other.message();
+  // It can be pasted.
+  fs::create_directory(folder / "a b");
+  fs::copy(path, folder / "a b/w");
+  writeFile(folder / "a b/w.vocabulary.txt", words);
+  other = checkVocabulary(folder / "a b/w", sha256(words), "[PAD]\n");
+  EXPECT_NE(other.message().find("data.vocabulary='" +
+                                 (folder / "a b/w.vocabulary.txt'")),
             std::string::npos)
       << other.message();
 

@@ -20,6 +20,10 @@ TEST(Fingerprint, TellsFilesApart) {
               fingerprintFile(folder / "file"));
   }
   EXPECT_EQ(fingerprintFile(folder / "missing"), "unreadable");
+  const std::string text = "a mapped file";
+  writeFile(folder / "file", text);
+  EXPECT_EQ(fingerprintFile(folder / "file"),
+            fingerprintBytes(std::as_bytes(std::span(text))));
 }
 
 // Every byte of a file of several pieces counts; of a file with more pieces

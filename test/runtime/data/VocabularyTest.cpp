@@ -38,6 +38,57 @@ TEST(Vocabulary, AFileKeepsEveryId) {
   }
 }
 
+// The loss falls on one word too.
+TEST(Vocabulary, UnknownWordsAreTold) {
+  TemporaryFile file("[PAD]\n[UNK]\nthe\nof\n");
+  Expected<Vocabulary> vocabulary = Vocabulary::open(file.path(), 2, 9);
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status().message();
+  std::vector<std::string> warnings;
+  auto check = [&](std::vector<int32_t> ids) {
+    return vocabulary->check("data.tsv", ids, [&](const std::string &text) {
+      warnings.push_back(text);
+    });
+  };
+  expectRejected(check({1, 1, 1}),
+                 "data file data.tsv: none of its 3 words is in the "
+                 "vocabulary " +
+                     file.path() + ", wanted data in its words");
+  EXPECT_TRUE(check({1, 2, 3, 1}).ok());
+  EXPECT_TRUE(warnings.empty());
+  EXPECT_TRUE(check({1, 2, 1, 1}).ok());
+  EXPECT_EQ(warnings, std::vector<std::string>{
+                          "data file data.tsv: 75% of its words are not in "
+                          "the vocabulary " +
+                          file.path() + " and all read as [UNK]"});
+}
+
+// Of held-out data too, in words of their own training data.
+TEST(Vocabulary, DataInOtherWordsAreRejected) {
+  TemporaryFile file("[PAD]\n[UNK]\nthe\n"), lines("1\tgood\n0\tbad\n"),
+      pages("good .\nbad .\n\nbad .\n");
+  DataT data = textData(lines.path(), 6);
+  data.kind = "tsv";
+  data.classes = 2;
+  EXPECT_TRUE(open(data).ok());
+  data.vocabulary_path = file.path();
+  expectRejected(data, "none of its 2 words is in the vocabulary");
+  data.kind = "documents";
+  data.predictions = 1;
+  data.path = pages.path();
+  TemporaryFile marks("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nthe\n");
+  data.vocabulary_path = marks.path();
+  expectRejected(data, "none of its 6 words is in the vocabulary");
+  TemporaryFile other("1\tplain\n");
+  data.kind = "tsv";
+  data.path = lines.path();
+  data.vocabulary_path = "";
+  EvaluationT heldOut;
+  heldOut.path = other.path();
+  expectRejected(openHeldOut(data, heldOut).status(),
+                 "data file " + other.path() +
+                     ": none of its 1 words is in the vocabulary of 4 ids");
+}
+
 TEST(Vocabulary, RejectsBadFiles) {
   auto expect = [](const std::string &text, const std::string &message) {
     TemporaryFile file(text);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Files that a run leaves behind, and how the next one begins from them.
 #include "runtime/checkpoint/CheckpointStore.h"
+#include "runtime/checkpoint/WeightVocabulary.h"
 #include "runtime/metrics/MetricsFile.h"
 #include "runtime/session/RunFolder.h"
 #include "test/runtime/SampleArtifact.h"
@@ -12,8 +13,11 @@
 #include <csignal>
 #include <fcntl.h>
 #include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 
@@ -210,12 +214,317 @@ TEST_F(RunTest, GoesBackToANamedCheckpoint) {
   EXPECT_EQ(run.losses.substr(0, 2), "5 ");
   EXPECT_EQ(run.weight, whole.weight);
   EXPECT_TRUE(fs::exists(folder / "run/checkpoints/step-000010.old"));
+  EXPECT_NE(run.log.find("2 later checkpoints renamed to *.old, 6 later lines "
+                         "of metrics moved to " +
+                         (folder / "run/metrics.jsonl.old")),
+            std::string::npos)
+      << run.log;
   // From another run's folder: that run stays as it is.
   options.runFolder = folder / "other";
   ASSERT_TRUE(train().status.ok());
   EXPECT_EQ(readFile(folder / "other/metrics.jsonl").substr(0, 12),
             "{\"step\": 5, ");
   EXPECT_EQ(metrics().size(), 10u);
+}
+
+// Every course stays, with its metrics.
+TEST_F(RunTest, GoesBackMoreThanOnce) {
+  ASSERT_TRUE(train().status.ok());
+  std::string first = readFile(folder / "run/metrics.jsonl");
+  options.resume = folder / "run/checkpoints/step-000004";
+  for (const char *mark : {".old", ".old.2"}) {
+    Result run = train();
+    ASSERT_TRUE(run.status.ok()) << run.status.message();
+    for (const char *step : {"step-000008", "step-000010"})
+      EXPECT_TRUE(Checkpoint::open(
+                      folder / ("run/checkpoints/" + std::string(step) + mark))
+                      .ok());
+    std::string cut =
+        readFile(folder / ("run/metrics.jsonl" + std::string(mark)));
+    EXPECT_TRUE(cut.starts_with("{\"step\": 5, "));
+    EXPECT_EQ(std::count(cut.begin(), cut.end(), '\n'), 6);
+    EXPECT_EQ(metrics().size(), 10u);
+  }
+  EXPECT_TRUE(first.ends_with(readFile(folder / "run/metrics.jsonl.old")));
+}
+
+// Without a change the same lines will be written again.
+TEST_F(RunTest, LinesThatAnotherConfigWillNotRepeatStay) {
+  index.settings->training->steps = 6;
+  std::string rates[] = {"rate: 1\n", "rate: 2\n"};
+  for (const std::string &rate : rates) {
+    index.settings->config = rate;
+    ASSERT_TRUE(train().status.ok());
+    index.settings->training->steps += 2;
+    // Stands for a kill after the step that follows the last checkpoint.
+    writeFile(folder / "run/metrics.jsonl",
+              readFile(folder / "run/metrics.jsonl") +
+                  "{\"step\": 9, \"loss\": 1}\n{\"st");
+  }
+  EXPECT_EQ(readFile(folder / "run/metrics.jsonl.old"),
+            "{\"step\": 9, \"loss\": 1}\n");
+  ASSERT_TRUE(train().status.ok());
+  EXPECT_FALSE(fs::exists(folder / "run/metrics.jsonl.old.2"));
+  EXPECT_EQ(metrics().size(), 10u);
+}
+
+// A misspelt path must not cost an earlier run its name.
+TEST_F(RunTest, OutputsAreCheckedBeforeAnEarlierRunIsTouched) {
+  ASSERT_TRUE(train().status.ok());
+  options.resume = "none";
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  auto expectFailure = [&](const std::string &path, Code code,
+                           const std::string &message) {
+    options.lossesPath = path;
+    Result run = train();
+    EXPECT_EQ(run.status.code(), code);
+    EXPECT_NE(run.status.message().find(message), std::string::npos)
+        << run.status.message();
+    EXPECT_FALSE(fs::exists(folder / "run.1"));
+    EXPECT_EQ(metrics().size(), 10u);
+  };
+  expectFailure(folder / "nowhere/losses", Code::io,
+                "file of losses " + (folder / "nowhere/losses") +
+                    ": cannot open: No such file or directory");
+  expectFailure(folder.path(), Code::io, "Is a directory");
+  expectFailure(folder / "fifo", Code::usage, "is a FIFO, wanted a file");
+  fs::create_directory(folder / "run/deep");
+  expectFailure(folder / "run/deep/losses", Code::usage,
+                "its folder would be set aside with the earlier run");
+  std::string config = readFile(folder / "run/config.yaml");
+  options.resume = "";
+  index.settings->training->steps = 12;
+  index.settings->config = "{steps: 12}";
+  expectFailure(folder / "nowhere/losses", Code::io, "cannot open");
+  EXPECT_EQ(readFile(folder / "run/config.yaml"), config);
+  options.runFolder = folder / "fresh";
+  expectFailure(folder / "nowhere/losses", Code::io, "cannot open");
+  EXPECT_FALSE(fs::exists(folder / "fresh"));
+  options.runFolder = folder / "run";
+  options.resume = "none";
+  options.lossesPath = folder / "run/losses";
+  EXPECT_TRUE(train().status.ok());
+  EXPECT_EQ(std::count_if(fs::directory_iterator(folder / "run"), {},
+                          [](const fs::directory_entry &entry) {
+                            return entry.path().filename() == "losses";
+                          }),
+            1);
+}
+
+// They would move with it: the config would name files that are not there.
+TEST_F(RunTest, AnEarlierRunWithFilesOfThisOneIsNotSetAside) {
+  ASSERT_TRUE(train().status.ok());
+  fs::rename(folder / "text", folder / "run/text");
+  index.settings->data->path = folder / "run/text";
+  options.resume = "none";
+  auto expectRefused = [&](const std::string &message) {
+    Result run = train();
+    EXPECT_EQ(run.status.code(), Code::usage);
+    EXPECT_EQ(run.status.message(),
+              "run folder " + (folder / "run") +
+                  ": the run there would get another name, but it holds " +
+                  message +
+                  "; move that elsewhere, or give another --run-folder");
+    EXPECT_FALSE(fs::exists(folder / "run.1"));
+  };
+  expectRefused("data.path " + (folder / "run/text"));
+  fs::rename(folder / "run/text", folder / "text");
+  index.settings->data->path = folder / "text";
+  options.inputs["artifact"] = folder / "run/checkpoints/../a.kiln";
+  writeFile(folder / "run/a.kiln", "");
+  expectRefused("artifact " + (folder / "run/checkpoints/../a.kiln"));
+  // To go on there moves nothing.
+  options.resume = "";
+  index.settings->training->steps = 12;
+  EXPECT_TRUE(train().status.ok());
+}
+
+TEST_F(RunTest, ARunFolderThatCannotBeWrittenIsRefusedAtOnce) {
+  fs::create_directory(folder / "run");
+  fs::create_directory(folder / "other");
+  fs::permissions(folder.path(), fs::perms(0755));
+  fs::permissions(folder / "run", fs::perms(0555));
+  pid_t child = ::fork();
+  if (child == 0) { // As a user whom permissions bind.
+    if (::geteuid() == 0 && ::setuid(65534) != 0)
+      ::_exit(2);
+    Expected<RunFolder> run = RunFolder::open(folder / "run");
+    ::_exit(run.ok() && run->checkWritable().code() == Code::io ? 0 : 1);
+  }
+  int status = 1;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  fs::permissions(folder / "run", fs::perms(0755));
+  EXPECT_TRUE(RunFolder::open(folder / "run")->checkWritable().ok());
+}
+
+TEST_F(RunTest, ExplicitAutoGoesOnWithoutAPolicy) {
+  index.settings->checkpoint.reset();
+  options.resume = "auto";
+  Result first = train();
+  EXPECT_NE(first.log.find(": starting from step 0"), std::string::npos);
+  index.settings->training->steps = 12;
+  Result second = train();
+  EXPECT_EQ(second.losses.substr(0, 3), "11 ");
+  EXPECT_FALSE(fs::exists(folder / "run.1"));
+  options.runFolder = "";
+  EXPECT_EQ(train().losses.substr(0, 2), "1 ");
+}
+
+// Temporary files that a kill has left, and nothing else.
+TEST_F(RunTest, RemainsOfAKilledRunAreRemoved) {
+  ASSERT_TRUE(train().status.ok());
+  const char *mine[] = {"config.yaml.tmp-mine", "notes.tmp-1-0",
+                        "report-step-x.json.tmp-1"};
+  for (const char *name : mine)
+    writeFile(folder / ("run/" + std::string(name)), "mine");
+  for (const char *name : {"config.yaml.tmp-1-0", "vocabulary.txt.tmp-77",
+                           "report-step-4.json.tmp-1-3"})
+    writeFile(folder / ("run/" + std::string(name)), "half");
+  index.settings->training->steps = 12;
+  ASSERT_TRUE(train().status.ok());
+  for (const char *name : mine)
+    EXPECT_TRUE(fs::exists(folder / ("run/" + std::string(name))));
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder / "run"), {}),
+            3 + 3); // Metrics, config and checkpoints.
+}
+
+TEST_F(RunTest, AFifoInThePlaceOfMetricsDoesNotBlock) {
+  ASSERT_TRUE(train().status.ok());
+  fs::remove(folder / "run/metrics.jsonl");
+  ASSERT_EQ(::mkfifo((folder / "run/metrics.jsonl").c_str(), 0600), 0);
+  index.settings->training->steps = 12;
+  Result run = train();
+  EXPECT_TRUE(run.status.ok()) << run.status.message();
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0], (folder / "run/metrics.jsonl") +
+                             ": is no regular file; no metrics are kept");
+}
+
+// The rows of the weights still belong to the words.
+TEST_F(RunTest, AVocabularyOfWeightsIsKeptByDataWithoutWords) {
+  const std::string words = "[PAD]\n[UNK]\na\n";
+  {
+    Expected<OutputFile> file = OutputFile::create(folder / "w");
+    float value = 1;
+    ASSERT_TRUE(writeSafetensors(*file,
+                                 {{{"weight", "F32", {}},
+                                   [&](OutputFile &target) {
+                                     return target.write(
+                                         std::as_bytes(std::span(&value, 1)));
+                                   }}},
+                                 describeWeights(words))
+                    .ok());
+    ASSERT_TRUE(file->finish().ok());
+  }
+  index.settings->training->init = folder / "w";
+  ASSERT_TRUE(train().status.ok());
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("w: its vocabulary (SHA-256 " + sha256(words)),
+            std::string::npos)
+      << warnings[0];
+  writeFile(folder / "w.vocabulary.txt", words);
+  options.resume = "none";
+  ASSERT_TRUE(train().status.ok());
+  EXPECT_EQ(warnings.size(), 0u);
+  EXPECT_EQ(readFile(folder / "run/vocabulary.txt"), words);
+  options.resume = "";
+  index.settings->training->steps = 12;
+  ASSERT_TRUE(train().status.ok());
+  EXPECT_EQ(readFile(folder / "run/checkpoints/step-000012/vocabulary.txt"),
+            words);
+}
+
+/// Changes the data while a run is on its way.
+class ChangedDataTest : public RunTest {
+protected:
+  ChangedDataTest() {
+    index.settings->training->steps = uint64_t{1} << 40;
+    index.settings->checkpoint->every = 0;
+  }
+
+  Result trainWhile(const std::function<void()> &change) {
+    writeFile(folder / "losses", "");
+    setAge(1); // Clocks of file systems are coarse.
+    std::thread thread([&] {
+      while (readFile(folder / "losses").empty())
+        std::this_thread::yield();
+      change();
+    });
+    Result run = train();
+    thread.join();
+    return run;
+  }
+  void setAge(int hours) const {
+    fs::last_write_time(folder / "text", fs::file_time_type::clock::now() -
+                                             std::chrono::hours(hours));
+  }
+  void overwrite(const std::string &text) const {
+    std::fstream file(folder / "text", std::ios::in | std::ios::out);
+    file << text;
+  }
+};
+
+TEST_F(ChangedDataTest, OtherBytesEndTheRunWithItsState) {
+  Result run = trainWhile([&] { overwrite(std::string(1000, 'x')); });
+  EXPECT_EQ(run.status.code(), Code::inputRejected);
+  std::vector<uint64_t> saved = savedSteps();
+  ASSERT_EQ(saved.size(), 2u);
+  EXPECT_EQ(saved[1], run.report.steps);
+  char name[64];
+  std::snprintf(name, sizeof(name), "run/checkpoints/step-%06llu",
+                static_cast<unsigned long long>(saved[1]));
+  std::string path = folder / name;
+  EXPECT_EQ(
+      run.status.message(),
+      "data file " + (folder / "text") +
+          ": was written to; the file has changed since it was opened; "
+          "the state after step " +
+          std::to_string(saved[1]) + " is in " + path + ": --resume=" + path +
+          " goes on from it with the file as it was, training.init=" + path +
+          "/model.safetensors takes its weights to other data");
+  // It is that of a run whose data never changed.
+  overwrite(sampleText(1000));
+  options.resume = path;
+  index.settings->training->steps = saved[1] + 3;
+  Result rest = train();
+  ASSERT_TRUE(rest.status.ok()) << rest.status.message();
+  options.runFolder = folder / "whole";
+  options.resume = "none";
+  Result whole = train();
+  EXPECT_EQ(run.losses + rest.losses, whole.losses);
+  EXPECT_EQ(rest.weight, whole.weight);
+}
+
+TEST_F(ChangedDataTest, TheMessageTellsThatNothingIsKept) {
+  index.settings->checkpoint = std::make_unique<CheckpointPolicyT>();
+  Result run = trainWhile([&] { overwrite(std::string(1000, 'x')); });
+  EXPECT_EQ(run.status.code(), Code::inputRejected);
+  EXPECT_TRUE(run.status.message().ends_with(
+      "; the state after step " + std::to_string(run.report.steps) +
+      " is lost, because it was not saved"))
+      << run.status.message();
+}
+
+// Backups, editors and crawlers do this to files that are in use.
+TEST_F(ChangedDataTest, TheSameBytesDoNotEndTheRun) {
+  options.warn = [this](const std::string &warning) {
+    warnings.push_back(warning);
+    ::kill(::getpid(), SIGINT);
+  };
+  const std::function<void()> changes[] = {
+      [&] { setAge(2); }, [&] { overwrite(sampleText(1000)); },
+      [&] { std::ofstream(folder / "text", std::ios::app) << "more"; }};
+  for (const std::function<void()> &change : changes) {
+    writeFile(folder / "text", sampleText(1000));
+    options.resume = "none";
+    Result run = trainWhile(change);
+    EXPECT_EQ(run.status.exitCode(), 75) << run.status.message();
+    EXPECT_EQ(warnings, std::vector<std::string>{
+                            "data file " + (folder / "text") +
+                            ": was written to since it was opened; the bytes "
+                            "that are used are the same, so the run goes on"});
+  }
 }
 
 TEST_F(RunTest, ACheckpointOfAnotherModelIsRejectedWithAllDifferences) {
@@ -283,6 +592,8 @@ TEST_F(RunTest, StateOfAnotherVocabularyIsRejected) {
 
   writeFile(folder / "text", "a b.\na e.\n\na d.\nb d.\n");
   options.resume = "none";
+  fs::rename(folder / "run", folder / "first"); // Else it would be set aside.
+  last = folder / "first/checkpoints/step-000010/";
   index.settings->training->init = last + "model.safetensors";
   Status status = train().status;
   EXPECT_EQ(status.code(), Code::inputRejected);
@@ -372,6 +683,16 @@ TEST_F(RunTest, AFullDiskDoesNotStopTraining) {
   EXPECT_TRUE(again.status.ok());
   EXPECT_EQ(again.losses.substr(0, 2), "9 ");
   EXPECT_EQ(metrics().size(), 24u);
+}
+
+// Half a line would be read as another loss.
+TEST_F(RunTest, LossesOnAFullDiskEndWithALine) {
+  options.runFolder = "";
+  std::string whole = train().losses;
+  Result run = train(whole.size() - 5);
+  EXPECT_EQ(run.status.exitCode(), 5);
+  EXPECT_EQ(run.losses,
+            whole.substr(0, whole.rfind('\n', whole.size() - 2) + 1));
 }
 
 // The loss is that before the update, so it tells too late, or never.
@@ -527,6 +848,95 @@ TEST(RunFolder, BelongsToOneProcess) {
   EXPECT_EQ(RunFolder::open(folder / "run").status().exitCode(), 2);
   EXPECT_EQ(readFile(folder / "run.1/a"), "text");
   EXPECT_FALSE(fs::exists(folder / "run/a"));
+  // Nor is its folder moved with another one.
+  EXPECT_NE(RunFolder::checkSetAside(folder.path(), {})
+                .message()
+                .find("another process is training in " + (folder / "run")),
+            std::string::npos);
+}
+
+TEST(RunFolder, IsNoFolderOfSomebodyElse) {
+  TemporaryFolder folder;
+  int count = 0;
+  auto make = [&](const std::map<std::string, std::string> &files) {
+    std::string path = folder / std::to_string(count++);
+    for (const auto &[name, text] : files) {
+      fs::create_directories(fs::path(path + "/" + name).parent_path());
+      writeFile(path + "/" + name, text);
+    }
+    return path;
+  };
+  const std::string
+      line = "{\"step\": 1, \"loss\": 1, \"loss_hex\": \"0x1p+0\"}\n",
+      config = "model:\n  kind: gpt\n";
+  const std::map<std::string, std::string> runs[] = {
+      {{"metrics.jsonl", line}, {"notes", "mine"}},
+      {{"metrics.jsonl", ""}, {"config.yaml", config}},
+      {{"metrics.jsonl", ""}, {"config.yaml.tmp-1-0", ""}},
+      {{"checkpoints/step-000003/kiln.json", ""}, {"notes", "mine"}},
+      {{"checkpoints/step-000003.old/kiln.json", ""}}};
+  for (const auto &files : runs) {
+    std::string path = make(files);
+    EXPECT_TRUE(isRun(path)) << path;
+    EXPECT_TRUE(RunFolder::open(path).ok()) << path;
+  }
+  const std::map<std::string, std::string> others[] = {
+      {{"thesis.tex", "thesis"}},
+      {{"config.yaml", config}},
+      {{"config.yaml", config}, {"metrics.jsonl", ""}, {"main.py", ""}},
+      {{"metrics.jsonl", "{\"step\": 1, \"loss\": 0.5}\n"}},
+      {{"checkpoints/step-000003/weights.bin", ""}},
+      {{"run/metrics.jsonl", line}, {"run.1/metrics.jsonl", line}}};
+  for (const auto &files : others) {
+    std::string path = make(files);
+    EXPECT_FALSE(isRun(path)) << path;
+    Status status = RunFolder::open(path).status();
+    EXPECT_EQ(status.exitCode(), 2) << path;
+    EXPECT_NE(status.message().find("is no run of kiln and holds "),
+              std::string::npos);
+  }
+  EXPECT_EQ(RunFolder::open(folder / "5").status().message(),
+            "run folder " + (folder / "5") +
+                ": is no run of kiln and holds thesis.tex; give another "
+                "--run-folder, a new or an empty one");
+}
+
+// A run may be on another disk than the folder of runs.
+TEST(RunFolder, ALinkStaysOne) {
+  TemporaryFolder folder;
+  fs::create_directory(folder / "disk");
+  fs::create_directory_symlink("disk", folder / "run");
+  Expected<RunFolder> run = RunFolder::open((folder / "run") + "/./");
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  ASSERT_TRUE(run->write("a", "text").ok());
+  EXPECT_EQ(*run->setAside(),
+            fs::canonical(folder.path()).string() + "/disk.1");
+  EXPECT_EQ(fs::read_symlink(folder / "run"), "disk");
+  EXPECT_EQ(readFile(folder / "disk.1/a"), "text");
+  EXPECT_TRUE(fs::is_directory(folder / "disk"));
+}
+
+TEST(RunFiles, NoOtherFileBelongsToARun) {
+  TemporaryFolder folder;
+  fs::create_directories(folder / "run/checkpoints/step-000003");
+  writeFile(folder / "run/checkpoints/step-000003/kiln.json", "");
+  fs::create_directory_symlink("run", folder / "link");
+  fs::create_symlink("run/config.yaml", folder / "dangling");
+  fs::create_directories(folder / "copy");
+  writeFile(folder / "copy/kiln.json", "");
+  const std::string own = folder / "new/own";
+  for (const char *name :
+       {"run/metrics.jsonl", "run/metrics.jsonl.old.2", "link/config.yaml",
+        "dangling", "run/vocabulary.txt", "run/report-step-2.json",
+        "run/config.yaml.tmp-4-1", "run/checkpoints",
+        "run/checkpoints/LATEST.tmp-", "link/checkpoints/step-000009",
+        "run/checkpoints/step-000003/deep/x", "copy/x", "copy/deep/x",
+        "new/own/checkpoints/x", "new/own/config.yaml", "new/own", "new"})
+    EXPECT_EQ(checkBelongsToNoRun(folder / name, own).code(), Code::usage)
+        << name;
+  for (const char *name : {"run/losses", "run/report.json", "run/a/config.yaml",
+                           "checkpoints/x", "new/owner", "new/config.yaml"})
+    EXPECT_TRUE(checkBelongsToNoRun(folder / name, own).ok()) << name;
 }
 
 TEST(RunFolder, IsNotLeftBehindEmpty) {

@@ -58,9 +58,7 @@ TEST(TrainLog, FormatsTheLine) {
 
 TEST(TrainLog, WarnsOnceIfItCannotBeWritten) {
   std::vector<std::string> warnings;
-  TrainLog::Warn warn = [&](const std::string &warning) {
-    warnings.push_back(warning);
-  };
+  Warn warn = [&](const std::string &warning) { warnings.push_back(warning); };
   int full = ::open("/dev/full", O_WRONLY | O_CLOEXEC);
   TrainLog log(full, warn), none(-1, warn);
   for (int i = 0; i < 2; ++i) {

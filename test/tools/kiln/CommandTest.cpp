@@ -16,6 +16,7 @@ namespace kiln::test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -125,6 +126,7 @@ TEST_F(CommandTest, InitialWeightsMayBeGoneOnceThereIsACheckpoint) {
   setenv("STAND_IN", "abort", 1);
   std::string gone = " checkpoint.every=1 training.init=nothing";
   fs::create_directories(folder / "runs/a/checkpoints/step-000003");
+  writeFile(folder / "runs/a/checkpoints/step-000003/kiln.json", "");
   EXPECT_EQ(kiln("train a.yaml" + gone).code, 70);
   EXPECT_EQ(kiln("train a.yaml --resume=none" + gone).code, 4);
   EXPECT_EQ(kiln("train a.yaml --run-folder b" + gone).code, 4);
@@ -294,6 +296,35 @@ TEST_F(CommandTest, RunTakesSteps) {
   Outcome outcome = kiln("run sample --steps 3");
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, HasSubstr("Trained 3 steps"));
+}
+
+// Not in octal.
+TEST_F(CommandTest, NumbersAreDecimal) {
+  EXPECT_THAT(kiln("run sample --steps 010").out, HasSubstr("Trained 10 "));
+  EXPECT_THAT(kiln("run sample training.steps=010").out,
+              HasSubstr("Trained 10 "));
+}
+
+TEST_F(CommandTest, ExplicitAutoGoesOn) {
+  kiln("run sample --steps 3");
+  EXPECT_THAT(
+      kiln("run sample --steps 5 --resume=auto").out,
+      AllOf(HasSubstr("Resumed from runs/sample/checkpoints/step-000003"),
+            HasSubstr("Trained 2 steps")));
+  EXPECT_THAT(kiln("run sample --steps 5").out,
+              HasSubstr("The earlier run is now in runs/sample.1"));
+}
+
+// Standard output in the run's folder is made by the shell, and no file of
+// somebody else's.
+TEST_F(CommandTest, ALogMayBeInTheRunFolder) {
+  fs::create_directory(folder / "r");
+  std::string line = "cd " + folder.string() +
+                     " && '" KILN_COMMAND
+                     "' run sample --run-folder r > r/log 2>&1";
+  EXPECT_EQ(std::system(line.c_str()), 0) << readFile(folder / "r/log");
+  EXPECT_THAT(readFile(folder / "r/log"), HasSubstr("Trained 10 steps"));
+  EXPECT_TRUE(fs::exists(folder / "r/metrics.jsonl"));
 }
 
 TEST_F(CommandTest, BadArtifactsAreCode4) {

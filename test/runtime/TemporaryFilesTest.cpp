@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-#include "compiler/config/TemporaryFiles.h"
+#include "runtime/TemporaryFiles.h"
 
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -91,6 +92,59 @@ TEST_F(TemporaryFilesTest, RemainsOfEndedProcessesAreRemoved) {
   removeRemains(folder, "kiln_");
   EXPECT_EQ(count(), 2u);
   EXPECT_TRUE(fs::exists(folder / "other.tmp-1-0"));
+}
+
+// A name that merely looks alike may be the user's.
+TEST_F(TemporaryFilesTest, FilesOfTheUserStay) {
+  for (const char *name :
+       {"m.kiln.tmp-notes", "m.kiln.tmp-", "m.kiln.tmp-1-", "m.kiln.tmp-1.bak",
+        "m.kiln2.tmp-1-0", "kiln_1.kiln.tmp-notes"})
+    write(name, "mine");
+  for (const char *name : {"m.kiln.tmp-1-0", "kiln_scratch.tmp-mine"})
+    fs::create_directory(folder / name);
+  write("m.kiln.tmp-12", "left behind");
+  write("kiln_1.kiln.tmp-1-0", "left behind");
+  write("m.kiln", "whole");
+  EXPECT_EQ(copyAtomically(folder / "m.kiln", folder / "m.kiln"), 0);
+  EXPECT_FALSE(fs::exists(folder / "m.kiln.tmp-12"));
+  EXPECT_EQ(count(), 10u);
+  removeRemains(folder, "kiln_");
+  EXPECT_FALSE(fs::exists(folder / "kiln_1.kiln.tmp-1-0"));
+  EXPECT_EQ(count(), 9u);
+}
+
+// Whether or not the file system has files without names.
+TEST_F(TemporaryFilesTest, AnInterruptedReplacementLeavesNothing) {
+  std::string target = write("target", "old");
+  pid_t child = fork();
+  if (child == 0) {
+    PendingFile file(target);
+    (void)!::write(file.descriptor(), "new", 3);
+    raise(SIGKILL);
+  }
+  waitpid(child, nullptr, 0);
+  removeRemains(target);
+  EXPECT_EQ(count(), 1u);
+  PendingFile file(target);
+  ASSERT_EQ(file.error(), 0);
+  EXPECT_EQ(::write(file.descriptor(), "new", 3), 3);
+  EXPECT_EQ(fs::file_size(target), 3u);
+  EXPECT_EQ(file.commit(), 0);
+  EXPECT_EQ(count(), 1u);
+  std::ifstream text(target);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(text), {}), "new");
+}
+
+// To open one for writing waits for a reader.
+TEST_F(TemporaryFilesTest, AFifoThatNobodyReadsIsAnError) {
+  ASSERT_EQ(mkfifo((folder / "fifo").c_str(), 0600), 0);
+  EXPECT_EQ(writeAtomically(folder / "fifo", {}), ENXIO);
+}
+
+TEST_F(TemporaryFilesTest, LinksAreFollowed) {
+  fs::create_symlink("second", folder / "first");
+  fs::create_symlink("third", folder / "second");
+  EXPECT_EQ(followLinks(folder / "first"), folder / "third");
 }
 
 TEST_F(TemporaryFilesTest, AFileInMemoryHasNoName) {
