@@ -24,6 +24,7 @@ public:
   void run() {
     checkModel();
     checkLength();
+    checkLossScale();
     checkSchedule();
     checkData();
     checkEvaluation();
@@ -149,6 +150,23 @@ private:
                             ? states.find("training")->second.position
                             : top,
                         "missing key 'training.steps' (or 'training.epochs')");
+  }
+
+  void checkLossScale() {
+    const PrecisionPolicy &precision = config.training.precision;
+    if (!areValid({"training.precision"}) || precision.scalesLoss())
+      return;
+    // The text of a complete config has the defaults of all keys.
+    const LossScaleConfig &scale = config.training.lossScale, defaults;
+    for (auto [key, isOther] :
+         {std::pair("training.loss_scale.initial",
+                    scale.initial != defaults.initial),
+          std::pair("training.loss_scale.growth_steps",
+                    scale.growthSteps != defaults.growthSteps)})
+      if (isOther)
+        report(key,
+               "scales nothing with training.precision = " + precision.print() +
+                   "; wanted f16 for some part, or this key left out");
   }
 
   void checkSchedule() {

@@ -92,6 +92,12 @@ struct ScheduleConfig {
   double minimum = 0; // cosine
 };
 
+/// Of the loss where gradients are f16.
+struct LossScaleConfig {
+  double initial = 65536;
+  int64_t growthSteps = 2000; ///< Finite steps in a row until it doubles.
+};
+
 struct TrainingConfig {
   int64_t globalBatch = 0;
   MicroBatchRequest microBatch;
@@ -99,6 +105,7 @@ struct TrainingConfig {
   int64_t epochs = 0; // 0: given by steps
   int64_t seed = 0;
   PrecisionPolicy precision;
+  LossScaleConfig lossScale;
   double clipNorm = 0; // 0: off
   std::string init;    // file of initial weights; empty: they are drawn
   OptimizerConfig optimizer;

@@ -193,6 +193,7 @@ using M = ModelConfig;
 using T = TrainingConfig;
 using O = OptimizerConfig;
 using S = ScheduleConfig;
+using L = LossScaleConfig;
 using D = DataConfig;
 using E = EvaluationConfig;
 using C = CheckpointConfig;
@@ -201,6 +202,7 @@ constexpr auto model = &Config::model;
 constexpr auto training = &Config::training;
 constexpr auto optimizer = &TrainingConfig::optimizer;
 constexpr auto schedule = &TrainingConfig::schedule;
+constexpr auto lossScale = &TrainingConfig::lossScale;
 constexpr auto data = &Config::data;
 constexpr auto evaluation = &Config::evaluation;
 constexpr auto checkpoint = &Config::checkpoint;
@@ -245,6 +247,9 @@ const Key keys[] = {
     setting(integer("training.epochs", "", "absent", 1, maximumSize, at<training, &T::epochs>, "passes over the data; either this or steps")),
     setting(integer("training.seed", "", "0", 0, maximumSeed, at<training, &T::seed>, "seed of weights and sample order")),
     {"training.precision", "", KeyType::Precision, "f32", 0, 0, choicesOf<FloatFormat>(), "", at<training, &T::precision>, "element types: bf16 and f16 keep masters and moments in f32, f64 is for tests; a map sets parts of a preset, such as {preset: bf16, messages: f32}: parameters, compute, activations, gradients, messages, master (none: stochastic rounding) and moments"},
+    section("training.loss_scale", "the factor of the loss that is differentiated where precision has parts in f16"),
+    number("training.loss_scale.initial", "", "65536", 1, infinity, at<training, lossScale, &L::initial>, "of the first step; gradients that are not finite halve it, and their step updates nothing"),
+    integer("training.loss_scale.growth_steps", "", "2000", 1, maximumCount, at<training, lossScale, &L::growthSteps>, "finite steps in a row after which it doubles"),
     number("training.clip_norm", "", "0", 0, infinity, at<training, &T::clipNorm>, "greatest global norm of the gradients; 0 is off"),
     setting(plain("training.init", "", KeyType::Path, "absent", at<training, &T::init>, "initial weights: a safetensors file, with the names of public checkpoints")),
     section("training.optimizer", "the update rule"),

@@ -77,6 +77,8 @@ struct BuildStepPass : impl::BuildStepBase<BuildStepPass> {
   LogicalResult buildUpdate(StepOp step, func::FuncOp function,
                             const Signature &signature);
   BuildStepOptions getOptions() const;
+
+  std::optional<LossScale> lossScale;
 };
 
 } // namespace
@@ -149,8 +151,11 @@ static FailureOr<Signature> readSignature(func::FuncOp function) {
   }
   for (unsigned index = firstGrad; index < function.getNumResults(); ++index)
     signature.grads.push_back(index);
-  if (signature.denominators.size() != signature.scales.size())
+  bool isWeighted = !signature.scales.empty();
+  if (signature.denominators.size() > signature.scales.size() ||
+      (isWeighted && signature.scales.size() != signature.totals.size()))
     return function.emitError("has ")
+           << signature.totals.size() << " totals, "
            << signature.denominators.size() << " denominators and "
            << signature.scales.size()
            << " weights; wanted as many: run -kiln-differentiate first";
@@ -241,13 +246,19 @@ void BuildStepPass::buildAccumulate(StepOp step, func::FuncOp function,
   readAll(signature.variables, kVariableAttribute);
   readAll(signature.states, kStateAttribute);
   SmallVector<Value> weights;
-  for (auto [scale, denominator] :
-       llvm::zip_equal(signature.scales, signature.denominators)) {
+  for (unsigned denominator : signature.denominators) {
     Value count = block.addArgument(
         getReturned(function, denominator).getType(), function.getLoc());
-    Value weight = c.div(c.fill(1, count), count);
-    mapping.map(function.getArgument(scale), weight);
-    weights.push_back(weight);
+    weights.push_back(c.div(c.fill(1, count), count));
+  }
+  // The loss that is reported is not scaled.
+  for (auto [position, index] : llvm::enumerate(signature.scales)) {
+    Value argument = function.getArgument(index), weight;
+    if (lossScale)
+      weight = c.convertLike(lossScale->read(c), argument);
+    if (!weights.empty())
+      weight = weight ? c.mul(weights[position], weight) : weights[position];
+    mapping.map(argument, weight);
   }
   if (!signature.running.empty()) // The count of samples, for the update only.
     block.addArgument(RankedTensorType::get({}, builder.getF64Type()),
@@ -337,8 +348,8 @@ LogicalResult BuildStepPass::buildUpdate(StepOp step, func::FuncOp function,
   auto findCopy = [&](VariableOp parameter) {
     return copies.lookup(parameter);
   };
-  Optimizer updater(getOptions(), getPolicyType(getOperation(), "moments"), c,
-                    declare, findCopy);
+  Optimizer updater(getOptions(), getPolicyType(getOperation(), "moments"),
+                    lossScale, c, declare, findCopy);
   SmallVector<Value> reports = updater.update(
       parameters, ArrayRef(sums).drop_front(1 + running), sums.front());
   for (size_t index = 0; index < running; ++index)
@@ -368,6 +379,7 @@ LogicalResult BuildStepPass::build(func::FuncOp function) {
   auto step = StepOp::create(builder, function.getLoc(), "train",
                              builder.getStrArrayAttr(inputs),
                              builder.getStrArrayAttr({}));
+  lossScale = LossScale::declare(step);
   if (failed(buildPrologue(step, function, *signature)))
     return failure();
   buildAccumulate(step, function, *signature);

@@ -97,7 +97,8 @@ static bool isFloatTensor(Type type) {
   return tensor && isa<FloatType>(tensor.getElementType());
 }
 
-// One weight per total: a new argument where totals have denominators, else 1.
+// One weight per total: a new argument where totals have denominators or the
+// loss is scaled, else 1.
 static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder,
                                 GradientMap &gradients) {
   auto results =
@@ -120,9 +121,13 @@ static LogicalResult seedTotals(func::FuncOp function, OpBuilder &builder,
     return function.emitError("returns ")
            << totals.size() << " totals and " << denominators
            << " denominators; wanted as many";
+  auto policy =
+      function->getParentOfType<ModuleOp>()->getAttrOfType<DictionaryAttr>(
+          kPrecisionAttribute);
+  bool isWeighted = denominators || (policy && policy.get(kLossScalePart));
   for (Value total : totals) {
     Value weight;
-    if (denominators) {
+    if (isWeighted) {
       unsigned index = function.getNumArguments();
       if (failed(function.insertArgument(
               index, total.getType(),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/differentiate/Optimizer.h"
 
+#include "llvm/Support/xxhash.h"
+
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -11,7 +13,10 @@ using namespace mlir;
 namespace kiln {
 
 SmallVector<StringRef> Optimizer::reported() const {
-  return {"loss", "learning_rate", "grad_norm"};
+  SmallVector<StringRef> names = {"loss", "learning_rate", "grad_norm"};
+  if (lossScale)
+    llvm::append_range(names, LossScale::reported());
+  return names;
 }
 
 Value Optimizer::read(VariableOp variable) {
@@ -39,8 +44,48 @@ void Optimizer::assign(VariableOp variable, Value old, Value value) {
                    c.convert(kept, element));
 }
 
+// The row and the column of each element of a tensor, so that both fit i32
+// where the index does not. A row is all but the last dimension.
+static std::pair<Value, Value> indexElements(Composer &c,
+                                             RankedTensorType type) {
+  RankedTensorType box = type.clone(c.builder.getI32Type());
+  std::string letters = indexLetters(type.getRank());
+  Value rows = c.broadcast("->" + letters,
+                           c.constant(0, c.builder.getI32Type()), box),
+        columns = rows;
+  int64_t stride = 1;
+  for (int64_t dim = type.getRank() - 1; dim >= 0; --dim) {
+    Value indices = c.broadcast(letters.substr(dim, 1) + "->" + letters,
+                                c.iota(type.getDimSize(dim)), box);
+    if (dim == type.getRank() - 1) {
+      columns = indices;
+      continue;
+    }
+    rows = c.add(rows, c.mul(indices, double(stride)));
+    stride *= type.getDimSize(dim);
+  }
+  return {rows, columns};
+}
+
+// Without a master, rounding to nearest would lose every update of less than
+// half the distance to the next bf16. Draws are by step, name and element.
+Value Optimizer::roundStochastically(VariableOp parameter, Value value) {
+  Builder &b = c.builder;
+  Value seed = read(declare(
+      kSeedSetting, RankedTensorType::get({}, b.getI64Type()), Role::setting));
+  auto [rows, columns] = indexElements(c, tensorType(value));
+  Value now = c.convert(step, b.getI32Type());
+  int64_t stream = llvm::xxh3_64bits(parameter.getSymName());
+  return StochasticRoundOp::create(
+      c.builder, c.loc, tensorType(value).clone(b.getBF16Type()), value, rows,
+      columns, c.spread(now, rows), c.spread(seed, rows),
+      b.getI64IntegerAttr(stream));
+}
+
 // Its working copy is written beside it, so that both stay the same.
 void Optimizer::assignParameter(VariableOp parameter, Value old, Value value) {
+  if (isNarrow(parameter.getTensorType().getElementType()))
+    value = c.widen(roundStochastically(parameter, value));
   assign(parameter, old, value);
   VariableOp copy = findCopy(parameter);
   if (copy)
@@ -69,6 +114,13 @@ Value Optimizer::buildRate() {
   Value wave = c.mul(c.add(c.cos(c.mul(progress, std::numbers::pi)), 1), 0.5);
   Value rate = c.add(c.mul(wave, c.sub(peak, minimum)), minimum);
   return c.mul(rate, c.minimum(c.div(step, warmup), one));
+}
+
+SmallVector<Value> Optimizer::scale(ValueRange grads, Value factor) {
+  SmallVector<Value> scaled;
+  for (Value grad : grads)
+    scaled.push_back(c.mul(grad, scalarLike(factor, grad)));
+  return scaled;
 }
 
 Value Optimizer::buildNorm(ValueRange grads) {
@@ -148,6 +200,11 @@ SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
   SmallVector<Value> wide;
   for (Value grad : grads)
     wide.push_back(c.widen(grad));
+  Value scaleBefore;
+  if (lossScale) {
+    scaleBefore = lossScale->read(c);
+    wide = scale(wide, c.div(c.fill(1, scaleBefore), scaleBefore));
+  }
   Value norm = buildNorm(wide);
   isFinite = c.compare(Predicate::lt, c.add(c.abs(loss), norm),
                        std::numeric_limits<double>::infinity());
@@ -156,8 +213,7 @@ SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
     Value factor =
         c.minimum(c.div(c.fill(options.clipNorm, norm), c.add(norm, 1e-6)),
                   c.fill(1, norm));
-    for (Value &grad : scaled)
-      grad = c.mul(grad, c.spread(factor, grad));
+    scaled = scale(wide, factor);
   }
   assign(count, before, step);
   for (auto [parameter, grad] : llvm::zip_equal(parameters, scaled)) {
@@ -166,7 +222,10 @@ SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
     else
       updateAdam(parameter, grad);
   }
-  return {loss, rate, norm};
+  SmallVector<Value> reports = {loss, rate, norm};
+  if (lossScale)
+    llvm::append_range(reports, lossScale->follow(c, scaleBefore, isFinite));
+  return reports;
 }
 
 } // namespace kiln

@@ -2,6 +2,7 @@
 #ifndef KILN_COMPILER_DIFFERENTIATE_OPTIMIZER_H
 #define KILN_COMPILER_DIFFERENTIATE_OPTIMIZER_H
 
+#include "compiler/differentiate/LossScale.h"
 #include "compiler/pipeline/Passes.h"
 #include "dialects/kiln/Composer.h"
 
@@ -20,9 +21,10 @@ public:
 
   /// `moments` is their element type, or null for that of the parameter.
   Optimizer(const BuildStepOptions &options, mlir::Type moments,
-            Composer &composer, Declare declare, FindCopy findCopy)
-      : options(options), moments(moments), c(composer), declare(declare),
-        findCopy(findCopy) {}
+            std::optional<LossScale> lossScale, Composer &composer,
+            Declare declare, FindCopy findCopy)
+      : options(options), moments(moments), lossScale(lossScale), c(composer),
+        declare(declare), findCopy(findCopy) {}
 
   /// Updates each variable by its gradient and returns the values to report,
   /// named as in `reported`.
@@ -37,6 +39,9 @@ public:
 
 private:
   mlir::Value buildRate();
+  llvm::SmallVector<mlir::Value> scale(mlir::ValueRange grads,
+                                       mlir::Value factor);
+  mlir::Value roundStochastically(VariableOp parameter, mlir::Value value);
   mlir::Value buildNorm(mlir::ValueRange grads);
   void updateSgd(VariableOp parameter, mlir::Value grad);
   void updateAdam(VariableOp parameter, mlir::Value grad);
@@ -50,6 +55,7 @@ private:
 
   BuildStepOptions options;
   mlir::Type moments;
+  std::optional<LossScale> lossScale;
   Composer &c;
   Declare declare;
   FindCopy findCopy;

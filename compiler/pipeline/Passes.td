@@ -38,6 +38,8 @@ def ApplyPrecision : Pass<"kiln-apply-precision", "mlir::ModuleOp"> {
     Option<"messages", "messages", "std::string", "\"f32\"", "of terms of sums over devices">,
     Option<"master", "master", "std::string", "\"f32\"", "of parameters as they are updated; none: as they are read">,
     Option<"moments", "moments", "std::string", "\"f32\"", "of the optimizer">,
+    Option<"lossScale", "loss-scale", "double", "0", "initial factor of the loss that is differentiated; 0: none">,
+    Option<"growthSteps", "growth-steps", "int64_t", "2000", "finite steps in a row after which the factor doubles">,
     Option<"all", "all", "std::string", "\"\"", "f64: every f32 becomes it">,
   ];
 }

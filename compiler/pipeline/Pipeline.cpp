@@ -74,6 +74,10 @@ static ApplyPrecisionOptions getPrecisionOptions(const Config &config,
   options.messages = wordOf(policy.messages);
   options.master = policy.roundsStochastically ? "none" : wordOf(policy.master);
   options.moments = wordOf(policy.moments);
+  if (policy.scalesLoss()) {
+    options.lossScale = config.training.lossScale.initial;
+    options.growthSteps = config.training.lossScale.growthSteps;
+  }
   return options;
 }
 

@@ -353,11 +353,17 @@ void ApplyPrecisionPass::runOnOperation() {
       markGradients(function, types);
   }
   Builder builder(&getContext());
-  getOperation()->setAttr(
-      kPrecisionAttribute,
-      builder.getDictionaryAttr(
-          {builder.getNamedAttr("messages", TypeAttr::get(messageType)),
-           builder.getNamedAttr("moments", TypeAttr::get(momentType))}));
+  SmallVector<NamedAttribute> parts = {
+      builder.getNamedAttr("messages", TypeAttr::get(messageType)),
+      builder.getNamedAttr("moments", TypeAttr::get(momentType))};
+  if (lossScale > 0) {
+    parts.push_back(builder.getNamedAttr(kLossScalePart,
+                                         builder.getF64FloatAttr(lossScale)));
+    parts.push_back(builder.getNamedAttr(
+        kGrowthStepsPart, builder.getI64IntegerAttr(growthSteps)));
+  }
+  getOperation()->setAttr(kPrecisionAttribute,
+                          builder.getDictionaryAttr(parts));
 }
 
 } // namespace kiln

@@ -65,6 +65,60 @@ Value Partitioner::getGlobalIndices(int64_t size, const Cut &cut,
   return c.reshape(all, {cut.blocks * run});
 }
 
+// The dimension along which an iota runs, or one that is repeated along all
+// others.
+static std::optional<unsigned> findIndexedDimension(Operation *op) {
+  if (isa<IotaOp>(op))
+    return 0;
+  if (!isMovement(op, Movement::repeat) ||
+      !op->getOperand(0).getDefiningOp<IotaOp>())
+    return std::nullopt;
+  FactorRule rule = *FactorRule::get(op);
+  return FactorRule::findDim(rule.results[0], rule.operands[0][0]);
+}
+
+// Global indices along one dimension of the elements of a flat shard. A run has
+// no box of indices that it could be a slice of: they follow from the place in
+// the flattened shard.
+Value Partitioner::getFlatIndices(Operation *op, unsigned dimension,
+                                  const Sharding &wanted) {
+  Location loc = op->getLoc();
+  Composer c(builder, loc);
+  RankedTensorType type = tensorType(op->getResult(0));
+  Sharding sharding = wanted;
+  sharding.flat.clear();
+  RankedTensorType box = sharding.localBox(type, mesh);
+  int64_t run = wanted.localType(type, mesh).getNumElements();
+  Value place = c.iota(run);
+  auto add = [&](Value indices, Value scalar) {
+    return c.add(indices, c.spread(scalar, indices));
+  };
+  place =
+      add(place, c.mul(resharder.coordinate(wanted.flat, loc), double(run)));
+  auto divide = [&](Value indices, int64_t by) {
+    return QuotientOp::create(builder, loc, indices,
+                              c.fill(double(by), indices))
+        .getResult();
+  };
+  int64_t stride = llvm::product_of(box.getShape().drop_front(dimension + 1));
+  Value local = stride > 1 ? divide(place, stride) : place;
+  if (dimension > 0) {
+    int64_t size = box.getDimSize(dimension);
+    local = c.sub(local, c.mul(divide(local, size), double(size)));
+  }
+  const Cut &cut = sharding.dims[dimension];
+  if (!cut.isWhole()) {
+    int64_t size = type.getDimSize(dimension);
+    int64_t part = cut.localUnits(size, mesh) * cut.unit;
+    Value first = getFirstIndex(size, cut, loc);
+    if (cut.blocks > 1)
+      local = c.add(
+          local, c.mul(divide(local, part), double(size / cut.blocks - part)));
+    local = add(local, first);
+  }
+  return c.convert(local, type.getElementType());
+}
+
 SmallVector<Sharding> Partitioner::inferLazyOperands(const FactorRule &rule,
                                                      const Sharding &wanted) {
   SmallVector<Sharding> shardings;
@@ -92,6 +146,8 @@ Value Partitioner::materialise(Operation *op, const Sharding &wanted) {
     if (isMovement(op, Movement::repeat) &&
         tensorType(op->getOperand(0)).getRank() == 0)
       return c.broadcast("->a", getFull(op->getOperand(0)), local);
+    if (std::optional<unsigned> dimension = findIndexedDimension(op))
+      return getFlatIndices(op, *dimension, wanted);
     if (!isElementwiseOnFlat(op)) {
       Sharding box = wanted;
       box.flat.clear();

@@ -98,6 +98,8 @@ private:
                                                 const Sharding &wanted);
   mlir::Value materialise(mlir::Operation *op, const Sharding &wanted);
   mlir::Value getFirstIndex(int64_t size, const Cut &cut, mlir::Location loc);
+  mlir::Value getFlatIndices(mlir::Operation *op, unsigned dimension,
+                             const Sharding &wanted);
   mlir::Value getGlobalIndices(int64_t size, const Cut &cut,
                                mlir::Location loc);
 

@@ -29,6 +29,7 @@ KILN_BODY(DivOp, arith::DivFOp)
 KILN_BODY(MaximumOp, arith::MaximumFOp)
 KILN_BODY(MinimumOp, arith::MinimumFOp)
 KILN_BODY(SelectOp, arith::SelectOp)
+KILN_BODY(QuotientOp, arith::DivUIOp)
 #undef KILN_BODY
 
 #define KILN_NUMBER_BODY(op, floats, integers)                                 \

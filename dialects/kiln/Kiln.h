@@ -63,8 +63,11 @@ inline constexpr llvm::StringLiteral kEvaluationAttribute = "kiln.evaluation";
 inline constexpr llvm::StringLiteral kGradientTypeAttribute =
     "kiln.gradient_type";
 // On a module: types of the precision policy that passes after the first ask
-// for, {messages = bf16, moments = f32}.
+// for, {messages = bf16, moments = f32}. A loss that is scaled has the initial
+// scale there and the steps after which it grows.
 inline constexpr llvm::StringLiteral kPrecisionAttribute = "kiln.precision";
+inline constexpr llvm::StringLiteral kLossScalePart = "loss_scale";
+inline constexpr llvm::StringLiteral kGrowthStepsPart = "growth_steps";
 
 // Variables of role `setting`.
 inline constexpr llvm::StringLiteral kRateSettings[] = {

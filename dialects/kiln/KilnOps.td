@@ -240,6 +240,13 @@ def Kiln_DivOp : Kiln_BinaryOp<"div", "`x / y`", Kiln_FloatTensor, [Linear]>;
 def Kiln_MaximumOp : Kiln_BinaryOp<"maximum", "The greater of `x` and `y`; NaN if one is">;
 def Kiln_MinimumOp : Kiln_BinaryOp<"minimum", "The lesser of `x` and `y`; NaN if one is">;
 
+def Kiln_QuotientOp : Kiln_ElementwiseOp<"quotient", [SameOperandsAndResultType]> {
+  let summary = "`x / y` of integers that are not negative, rounded down";
+  let arguments = (ins Kiln_IntegerTensor:$lhs, Kiln_IntegerTensor:$rhs);
+  let results = (outs Kiln_IntegerTensor:$result);
+  let assemblyFormat = "$lhs `,` $rhs `:` type($lhs) attr-dict";
+}
+
 def Kiln_Predicate : I32EnumAttr<"Predicate", "a comparison", [
     I32EnumAttrCase<"eq", 0>, I32EnumAttrCase<"ne", 1>, I32EnumAttrCase<"lt", 2>,
     I32EnumAttrCase<"le", 3>, I32EnumAttrCase<"gt", 4>, I32EnumAttrCase<"ge", 5>]> {
@@ -471,6 +478,22 @@ def Kiln_RandomOp : Kiln_Op<"random", [Pure, Kiln_ComputesWide, DeclareOpInterfa
   let results = (outs Kiln_FloatTensor:$result);
   let assemblyFormat = [{
     $samples `,` $elements `,` $step `,` $seed `stream` $stream `:` functional-type(operands, results) attr-dict
+  }];
+}
+
+def Kiln_StochasticRoundOp : Kiln_ElementwiseOp<"stochastic_round"> {
+  let summary = "Rounds f32 to bf16, up or down with probabilities that make the mean exact";
+  let description = [{
+    The probability of each of the two nearest values is the distance to the
+    other one over their difference. The draw is a pure function of `seed`,
+    `stream`, `step` and the global index of the element, its row and its column, so
+    it does not depend on the sharding. Values of bf16 stay as they are.
+  }];
+  let arguments = (ins RankedTensorOf<[F32]>:$operand, RankedTensorOf<[I32]>:$rows, RankedTensorOf<[I32]>:$columns,
+                   RankedTensorOf<[I32]>:$step, RankedTensorOf<[I64]>:$seed, I64Attr:$stream);
+  let results = (outs RankedTensorOf<[BF16]>:$result);
+  let assemblyFormat = [{
+    $operand `,` $rows `,` $columns `,` $step `,` $seed `stream` $stream `:` functional-type(operands, results) attr-dict
   }];
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-// Random numbers that do not depend on how the batch is split, and dropout.
+// Random numbers that do not depend on how the batch or a parameter is split,
+// dropout and stochastic rounding.
 #include "dialects/kiln/Answers.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -18,11 +19,12 @@ SmallVector<AffineMap> RandomOp::getLoopMaps() {
           AffineMap::get(2, 0, {sample, element}, context)};
 }
 
-// Philox4x32-10 of Salmon et al. (2011), as in runtime/random, on the counter
-// (element, sample, step, high half of the seed).
-Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
-  Type word = typeLike(x[0], builder.getI32Type()),
-       wide = typeLike(x[0], builder.getI64Type());
+// First word of Philox4x32-10 of Salmon et al. (2011), as in runtime/random, on
+// the counter (element, sample, step, high half of the seed).
+static Value buildPhilox(OpBuilder &builder, Location loc, Value element,
+                         Value sample, Value step, Value seed,
+                         uint32_t stream) {
+  Type word = element.getType(), wide = seed.getType();
   auto constant = [&](Type type, int64_t value) {
     return buildInteger(builder, loc, type, value);
   };
@@ -42,14 +44,14 @@ Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   auto truncate = [&](Value value) -> Value {
     return arith::TruncIOp::create(builder, loc, word, value);
   };
-  Value seed = truncate(x[3]), seedHigh = truncate(arith::ShRUIOp::create(
-                                   builder, loc, x[3], constant(wide, 32)));
-  uint32_t offset = 0, stream = uint32_t(getStream()); // Key of the round.
-  Value counter[4] = {x[1], x[0], x[2], seedHigh};
+  Value seedLow = truncate(seed), seedHigh = truncate(arith::ShRUIOp::create(
+                                      builder, loc, seed, constant(wide, 32)));
+  uint32_t offset = 0; // Of the round's key.
+  Value counter[4] = {element, sample, step, seedHigh};
   for (int round = 0; round < 10; ++round) {
     auto [firstHigh, firstLow] = multiply(counter[0], 0xD2511F53);
     auto [secondHigh, secondLow] = multiply(counter[2], 0xCD9E8D57);
-    Value key = arith::AddIOp::create(builder, loc, seed,
+    Value key = arith::AddIOp::create(builder, loc, seedLow,
                                       constant(word, int32_t(offset)));
     Value next[4] = {exclusive(exclusive(secondHigh, counter[1]), key),
                      secondLow,
@@ -60,8 +62,15 @@ Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
     offset += 0x9E3779B9;
     stream += 0xBB67AE85;
   }
-  Value bits =
-      arith::ShRUIOp::create(builder, loc, counter[0], constant(word, 8));
+  return counter[0];
+}
+
+Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
+  Type word = typeLike(x[0], builder.getI32Type());
+  Value drawn =
+      buildPhilox(builder, loc, x[1], x[0], x[2], x[3], uint32_t(getStream()));
+  Value bits = arith::ShRUIOp::create(builder, loc, drawn,
+                                      buildInteger(builder, loc, word, 8));
   Type real = typeLike(x[0], getElementTypeOrSelf(getType()));
   Value number = arith::UIToFPOp::create(builder, loc, real, bits);
   Attribute unit =
@@ -71,6 +80,32 @@ Value RandomOp::buildBody(OpBuilder &builder, Location loc, ValueRange x) {
   return arith::MulFOp::create(
       builder, loc, number,
       arith::ConstantOp::create(builder, loc, cast<TypedAttr>(unit)));
+}
+
+// The lower half of the bits of an f32 is its distance from the bf16 below, in
+// magnitude: a random number of as many bits carries with that probability. NaN
+// would carry into a number.
+Value StochasticRoundOp::buildBody(OpBuilder &builder, Location loc,
+                                   ValueRange x) {
+  Type word = typeLike(x[0], builder.getI32Type());
+  Value half = buildInteger(builder, loc, word, 16);
+  Value drawn = arith::ShRUIOp::create(
+      builder, loc,
+      buildPhilox(builder, loc, x[2], x[1], x[3], x[4], uint32_t(getStream())),
+      half);
+  Value bits = arith::BitcastOp::create(builder, loc, word, x[0]);
+  Value carried = arith::ShRUIOp::create(
+      builder, loc, arith::AddIOp::create(builder, loc, bits, drawn), half);
+  Type narrow = typeLike(x[0], builder.getBF16Type());
+  Value rounded = arith::BitcastOp::create(
+      builder, loc, narrow,
+      arith::TruncIOp::create(builder, loc,
+                              typeLike(x[0], builder.getI16Type()), carried));
+  Value isNumber = arith::CmpFOp::create(builder, loc,
+                                         arith::CmpFPredicate::ORD, x[0], x[0]);
+  return arith::SelectOp::create(
+      builder, loc, isNumber, rounded,
+      arith::TruncFOp::create(builder, loc, narrow, x[0]));
 }
 
 LogicalResult DropoutOp::verify() {
