@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <unistd.h>
+#include <utility>
 
 namespace kiln {
 
@@ -72,10 +73,12 @@ std::string_view formatStep(std::span<char> buffer, const StepRecord &record) {
   printNumber(line, "loss", record.loss);
   line.print(", \"loss_hex\": \"%a\"", record.loss);
   printNumber(line, "samples_per_s", record.samplesPerSecond);
-  if (record.learningRate)
-    printNumber(line, "learning_rate", *record.learningRate);
-  if (record.gradientNorm)
-    printNumber(line, "grad_norm", *record.gradientNorm);
+  for (auto [name, value] : {std::pair("learning_rate", record.learningRate),
+                             std::pair("grad_norm", record.gradientNorm),
+                             std::pair("loss_scale", record.lossScale),
+                             std::pair("skipped_steps", record.skippedSteps)})
+    if (value)
+      printNumber(line, name, *value);
   line.print("}\n");
   return line.text();
 }

@@ -17,7 +17,9 @@ struct StepRecord {
   uint64_t step;
   double loss;
   double samplesPerSecond;
-  std::optional<double> learningRate, gradientNorm;
+  std::optional<double> learningRate = {}, gradientNorm = {};
+  /// Of the step, and the steps so far whose gradients were not finite.
+  std::optional<double> lossScale = {}, skippedSteps = {};
 };
 
 /// Results on the data held out.

@@ -73,6 +73,7 @@ struct TrainReport {
   double loss = 0;        // Of the last step.
   double seconds = 0;     // From before the first step to after the last.
   uint64_t samples = 0;
+  uint64_t skipped = 0; // Steps that updated nothing, see LossScale.
 };
 
 /// Whether an output is one number, of f32 or f64.

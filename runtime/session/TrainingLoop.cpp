@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -166,14 +167,22 @@ Status TrainingLoop::openOutputs() {
 }
 
 Status TrainingLoop::findOutputs() {
-  for (auto [name, found] :
-       {std::pair("loss", &loss_), std::pair("learning_rate", &learningRate_),
-        std::pair("grad_norm", &gradientNorm_)}) {
-    *found = Session::findOutput(*program_, name);
-    if (*found && !isScalar(**found))
+  for (auto [name, member] :
+       {std::pair("loss",
+                  static_cast<std::optional<double> StepRecord::*>(nullptr)),
+        std::pair("learning_rate", &StepRecord::learningRate),
+        std::pair("grad_norm", &StepRecord::gradientNorm),
+        std::pair("loss_scale", &StepRecord::lossScale),
+        std::pair("skipped_steps", &StepRecord::skippedSteps)}) {
+    const artifact::Output *found = Session::findOutput(*program_, name);
+    if (found && !isScalar(*found))
       return Status(Code::inputRejected, session_.artifact().origin() +
                                              ": output '" + name +
                                              "' is not one f32 or f64");
+    if (!member)
+      loss_ = found;
+    else if (found)
+      reports_.push_back({found, member});
   }
   if (!loss_)
     return Status(Code::inputRejected,
@@ -344,13 +353,8 @@ Status TrainingLoop::run() {
       break;
     if (Status status = runStep(); !status.ok())
       return status;
-    for (auto [name, value] :
-         {std::pair("loss", step_.loss),
-          std::pair("norm of the gradients", step_.gradientNorm.value_or(0))})
-      if (!std::isfinite(value))
-        return stopNotFinite(std::string(name) + " is " +
-                             std::to_string(value) + " at step " +
-                             std::to_string(report_.steps));
+    if (Status status = checkFinite(); !status.ok())
+      return status;
     if (Status status = endStep(); !status.ok())
       return stopUnfed(status);
     // The last step's checkpoint is saved at the end.
@@ -411,16 +415,38 @@ Status TrainingLoop::readStep(double seconds) {
     return status;
   ++report_.steps;
   report_.samples += settings_->global_batch();
-  step_ = {report_.steps, report_.loss,
-           rate(settings_->global_batch(), seconds), std::nullopt,
-           std::nullopt};
-  if (learningRate_)
-    if (Status status =
-            session_.readScalar(*learningRate_, step_.learningRate.emplace());
+  step_ = {};
+  step_.step = report_.steps;
+  step_.loss = report_.loss;
+  step_.samplesPerSecond = rate(settings_->global_batch(), seconds);
+  for (auto [output, member] : reports_)
+    if (Status status = session_.readScalar(*output, (step_.*member).emplace());
         !status.ok())
       return status;
-  if (gradientNorm_)
-    return session_.readScalar(*gradientNorm_, step_.gradientNorm.emplace());
+  return Status();
+}
+
+/// A step that is not finite has updated nothing. While there is a loss scale
+/// that falls, the run goes on with a smaller one; it falls no further than 1.
+Status TrainingLoop::checkFinite() {
+  for (auto [name, value] :
+       {std::pair("loss", step_.loss),
+        std::pair("norm of the gradients", step_.gradientNorm.value_or(0))}) {
+    if (std::isfinite(value))
+      continue;
+    std::string found = std::string(name) + " is " + std::to_string(value) +
+                        " at step " + std::to_string(report_.steps);
+    if (!step_.lossScale)
+      return stopNotFinite(found);
+    if (*step_.lossScale <= 1)
+      return stopNotFinite(found + ", also with a loss scale of 1");
+    ++report_.skipped;
+    char scale[32];
+    std::snprintf(scale, sizeof(scale), "%g", *step_.lossScale);
+    log("Step " + std::to_string(report_.steps) + " is skipped: " + name +
+        " is not finite with a loss scale of " + scale + "\n");
+    return Status();
+  }
   return Status();
 }
 

@@ -13,6 +13,8 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <utility>
+#include <vector>
 
 namespace kiln {
 
@@ -49,6 +51,7 @@ private:
   Status feedStep();
   Status runStep();
   Status readStep(double seconds);
+  Status checkFinite();
   Status endStep();
   Status evaluate();
   DeviceName device() const;
@@ -70,8 +73,10 @@ private:
   size_t number_ = 0; // Of the program.
   std::vector<FedDevice> shares_;
   const artifact::Output *loss_ = nullptr;
-  const artifact::Output *learningRate_ = nullptr; // These two may be absent.
-  const artifact::Output *gradientNorm_ = nullptr;
+  /// Outputs that a program may have, and where their values go.
+  std::vector<
+      std::pair<const artifact::Output *, std::optional<double> StepRecord::*>>
+      reports_;
   std::unique_ptr<Dataset> dataset_;
   std::map<std::string, std::string> contents_; // Fingerprints of data files.
   SampleOrder order_{};

@@ -275,10 +275,13 @@ int runSession(Session &session, const RunOptions &options) {
            static_cast<unsigned long long>(steps),
            session.index().devices()->size(), report.seconds);
   else if (steps > 0 && isFirst)
-    printf("Trained %llu steps in %.2f s, %.2f samples/sec, last loss %.6g\n",
+    printf("Trained %llu steps in %.2f s, %.2f samples/sec, last loss "
+           "%.6g%s\n",
            static_cast<unsigned long long>(steps), report.seconds,
-           double(report.samples) / std::max(report.seconds, 1e-9),
-           report.loss);
+           double(report.samples) / std::max(report.seconds, 1e-9), report.loss,
+           report.skipped == 0
+               ? ""
+               : (", " + std::to_string(report.skipped) + " skipped").c_str());
   if (isProfiled && isFirst)
     printProfile(session, steps, *roofline);
   fflush(stdout);
