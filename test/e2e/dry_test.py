@@ -49,6 +49,20 @@ class Dry(harness.KilnTest):
             with self.subTest(data=data, tensor=tensor):
                 self.check_gpt(72, 2560, 32, {"data": data, "tensor": tensor}, "devices.zero=1")
 
+    def test_a_gpt_of_6_billion_parameters_in_bf16(self):
+        """ZeRO 1 splits moments and masters over 8 devices. A replica's full batch has no sums of gradients, which take
+        more than half of 40 GiB in f32, and fit in bf16."""
+        def plan(micro_batch, precision="bf16", **options):
+            return self.kiln("compile", harness.ROOT / "models/configs/gpt-5.8b.yaml", "data={kind: none}",
+                             "devices.kind=dry", "devices.count=8", "devices.zero=1", "devices.recompute=full",
+                             "devices.memory=40GiB", "training.global_batch=64", f"training.micro_batch={micro_batch}",
+                             f"training.precision={precision}", "-o", "gpt.kiln", **options)
+        plan(8)
+        _, err = plan(1, code=3)
+        self.assertRegex(err, r"devices\.memory is 42949672960\b.*\b21\.[56]\d* GiB of gradient sums\b.*"
+                              r"\bless is needed with .*\bgradients: bf16\b")
+        plan(1, "{preset: bf16, gradients: bf16}")
+
     def test_a_gpt_of_a_trillion_parameters(self):
         self.check_gpt(128, 25600, 160, {"data": 64, "tensor": 8}, "devices.zero=3", "devices.recompute=full")
         self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, 4 * 2**20, "KiB")
