@@ -212,7 +212,7 @@ static SmallVector<Value> readAll(OpBuilder &builder, Location loc,
   return values;
 }
 
-// A null term adds nothing.
+// A null term adds nothing. Sums of 16 bits are rounded once for each term.
 static void addToSums(OpBuilder &builder, Location loc,
                       ArrayRef<VariableOp> sums, ArrayRef<Value> terms) {
   Composer c(builder, loc);
@@ -220,7 +220,9 @@ static void addToSums(OpBuilder &builder, Location loc,
     if (VariableOp variable = sum; term) {
       Value old = ReadOp::create(builder, loc, variable.getTensorType(),
                                  variable.getSymName());
-      AssignOp::create(builder, loc, variable.getSymName(), c.add(old, term));
+      Value added = c.add(c.widen(old), c.widen(term));
+      AssignOp::create(builder, loc, variable.getSymName(),
+                       c.convertLike(added, old));
     }
 }
 

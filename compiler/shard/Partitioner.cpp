@@ -288,7 +288,8 @@ LogicalResult Partitioner::visitRead(ReadOp read) {
 }
 
 // Padding of a variable starts as zero and stays so. An optimizer makes no step
-// where the gradient is zero; other values are masked.
+// where the gradient is zero, and working copies are rounded from parameters;
+// other values are masked.
 LogicalResult Partitioner::visitAssign(AssignOp assign) {
   auto variable = SymbolTable::lookupNearestSymbolFrom<VariableOp>(
       assign, assign.getVariableAttr().getAttr());
@@ -296,8 +297,8 @@ LogicalResult Partitioner::visitAssign(AssignOp assign) {
                               std::optional<Location>(variable.getLoc()));
   Value full = assign.getValue();
   Sharding sharding = Sharding::of(variable, mesh);
-  bool isOfOptimizer = variable.getRole() == Role::parameter ||
-                       variable.getRole() == Role::moment;
+  bool isOfOptimizer = llvm::is_contained(
+      {Role::parameter, Role::working, Role::moment}, variable.getRole());
   Value local = get(full, sharding);
   if (!isOfOptimizer && !hasZeroPadding(full))
     for (auto [dimension, cut] : llvm::enumerate(sharding.dims))

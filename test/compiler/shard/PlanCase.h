@@ -20,11 +20,14 @@ struct Outcome {
 
 /// A small model whose sizes nothing divides.
 struct Model {
-  std::string family; // gpt, bert, classifier, mlp or resnet
-  unsigned sizes = 0; // 0: the usual ones; otherwise their seed.
-  std::string precision = "f64";
+  std::string family;            // gpt, bert, classifier, mlp or resnet
+  unsigned sizes = 0;            // 0: the usual ones; otherwise their seed.
+  std::string precision = "f64"; // As in a config.
 
   int64_t globalBatch() const;
+  bool isNarrow() const { return precision != "f64" && precision != "f32"; }
+  /// Greatest relative deviation of a plan's losses, as documented.
+  double bound() const;
   std::string print() const {
     return family + " " + std::to_string(sizes) + " " + precision;
   }

@@ -178,6 +178,15 @@ func.func @windows(%x: tensor<?x14x14x8xf32>, %f: tensor<16x8x3x3xf32>) {
   return
 }
 
+// CHECK-LABEL: func.func @elements(
+func.func @elements(%values: tensor<32xf32>, %elements: tensor<32xi32>, %seeds: tensor<32xi64>) {
+  // CHECK: kiln.quotient %{{.*}}, %{{.*}} : tensor<32xi32>
+  %q = kiln.quotient %elements, %elements : tensor<32xi32>
+  // CHECK: kiln.stochastic_round %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} stream 3 : (tensor<32xf32>, tensor<32xi32>, tensor<32xi32>, tensor<32xi32>, tensor<32xi64>) -> tensor<32xbf16>
+  %n = kiln.stochastic_round %values, %elements, %q, %q, %seeds stream 3 : (tensor<32xf32>, tensor<32xi32>, tensor<32xi32>, tensor<32xi32>, tensor<32xi64>) -> tensor<32xbf16>
+  return
+}
+
 // CHECK-LABEL: func.func @samples(
 func.func @samples(%x: tensor<?x4x8xf32>, %scale: tensor<8xf32>, %packed: tensor<?x4x3x2x4xf32>, %numbers: tensor<?xi32>,
                    %elements: tensor<32xi32>, %step: tensor<f64>, %count: tensor<i32>, %seed: tensor<i64>) {
