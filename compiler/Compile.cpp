@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/Compile.h"
 #include "compiler/artifact/DescribeModel.h"
+#include "compiler/artifact/MemoryKinds.h"
 #include "compiler/artifact/WriteArtifact.h"
 #include "compiler/backend/KernelCache.h"
+#include "compiler/config/PrintBytes.h"
 #include "compiler/frontend/ImportModel.h"
 #include "compiler/pipeline/Pipeline.h"
 #include "dialects/kiln/Kiln.h"
@@ -61,7 +63,13 @@ static std::string suggestLess(const Config &config, const Plan &plan) {
   std::vector<int64_t> shares = plan.shares(config);
   int64_t share = *std::max_element(shares.begin(), shares.end());
   int64_t least = std::max<int64_t>(1, config.model.statisticsGroup);
+  const PrecisionPolicy &precision = config.training.precision;
   std::vector<std::string> ways;
+  // Sums of gradients may have 16 bits, but not by themselves.
+  if (plan.accumulation(share) > 1 && precision.gradients == FloatFormat::F32 &&
+      precision.messages != FloatFormat::F32)
+    ways.push_back("gradients: " + std::string(wordOf(precision.messages)) +
+                   " in training.precision");
   if (plan.microBatchSize(share) > least)
     ways.push_back("a smaller training.micro_batch");
   if (plan.recompute != Recompute::Full)
@@ -87,8 +95,23 @@ static const char *getBackendName(const Config &config) {
   llvm_unreachable("a kind of device");
 }
 
+// The kinds that take most, down to a twentieth of all.
+static std::string describeMemory(ModuleOp image, int64_t arena,
+                                  const Backends &backends) {
+  SmallVector<MemoryKind> kinds = listMemory(image, backends, /*isHost=*/false);
+  llvm::sort(kinds, [](const MemoryKind &a, const MemoryKind &b) {
+    return std::tie(b.bytes, a.name) < std::tie(a.bytes, b.name);
+  });
+  std::string text;
+  for (const MemoryKind &kind : kinds)
+    if (kind.bytes * 20 >= uint64_t(arena))
+      text += (text.empty() ? "" : ", ") + printBytes(kind.bytes) + " of " +
+              kind.name.str();
+  return text;
+}
+
 static Status checkMemory(ModuleOp module, const Config &config,
-                          const Plan &plan) {
+                          const Plan &plan, const Backends &backends) {
   int64_t arena =
       module->getAttrOfType<IntegerAttr>("exec.arena_bytes").getInt();
   int64_t limit = config.devices.memory;
@@ -97,9 +120,9 @@ static Status checkMemory(ModuleOp module, const Config &config,
   return Status(Code::noPlan,
                 "kiln: error: the plan needs " + std::to_string(arena) +
                     " bytes, but devices.memory is " + std::to_string(limit) +
-                    ": " + std::to_string(arena - limit) +
-                    " too many; less is needed with " +
-                    suggestLess(config, plan));
+                    ": " + std::to_string(arena - limit) + " too many (" +
+                    describeMemory(module, arena, backends) +
+                    "); less is needed with " + suggestLess(config, plan));
 }
 
 // Dry devices run no code: their artifact names the backend it was planned for.
@@ -148,7 +171,7 @@ static Status compileVerified(ModuleOp module, const Config &config,
   if (!dumped.ok())
     return dumped;
   for (ModuleOp image : getImages(module))
-    if (Status fits = checkMemory(image, config, plan); !fits.ok())
+    if (Status fits = checkMemory(image, config, plan, *backends); !fits.ok())
       return fits;
   options.enter("kernels");
   std::string name =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/artifact/WriteArtifact.h"
 #include "compiler/artifact/IndexTables.h"
+#include "compiler/artifact/MemoryKinds.h"
 #include "compiler/config/Schema.h"
 #include "compiler/config/Settings.h"
 #include "dialects/exec/Exec.h"
@@ -8,7 +9,6 @@
 #include "dialects/kiln/Sharding.h"
 #include "runtime/artifact/Container.h"
 
-#include "llvm/ADT/StringSet.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -25,11 +25,7 @@ public:
   ImageWriter(ModuleOp module, const Backends &backends,
               artifact::IndexT &index, llvm::StringMap<unsigned> &kernelNumbers)
       : symbols(module), module(module), mesh(getMesh(module)),
-        backends(backends), index(index), kernelNumbers(kernelNumbers) {
-    for (auto variable : module.getOps<VariableOp>())
-      if (variable.getCopyOf())
-        masters.insert(*variable.getCopyOf());
-  }
+        backends(backends), index(index), kernelNumbers(kernelNumbers) {}
 
   std::unique_ptr<artifact::ImageT> write();
 
@@ -40,7 +36,6 @@ private:
   void addPrograms();
   void addPhases(exec::ProgramOp program, artifact::ProgramT &entry);
   void addMemory();
-  StringRef nameMemory(exec::BufferOp buffer);
   void addPeak(int64_t alignment);
   std::unique_ptr<artifact::SplitT> makeSplit(ArrayRef<unsigned> axes);
   std::vector<uint32_t> getAxes(ArrayAttr names) {
@@ -78,7 +73,6 @@ private:
   const Backends &backends;
   artifact::IndexT &index;
   llvm::StringMap<unsigned> &kernelNumbers;
-  llvm::StringSet<> masters; // Names of parameters with working copies.
   std::unique_ptr<artifact::ImageT> image =
       std::make_unique<artifact::ImageT>();
 };
@@ -338,34 +332,6 @@ void ImageWriter::addPrograms() {
   }
 }
 
-// Name shown to users for an always-live buffer.
-StringRef ImageWriter::nameMemory(exec::BufferOp buffer) {
-  StringRef name = buffer.getSymName().split('.').second;
-  switch (buffer.getKind()) {
-  case exec::BufferKind::input:
-    return "inputs";
-  case exec::BufferKind::staging:
-    return "staged inputs";
-  case exec::BufferKind::gradient:
-    return "gradient sums";
-  case exec::BufferKind::output:
-    return "outputs";
-  case exec::BufferKind::variable:
-    switch (symbols.lookup<VariableOp>(name).getRole()) {
-    case Role::parameter:
-      return masters.contains(name) ? "masters" : "parameters";
-    case Role::working:
-      return "parameters";
-    case Role::moment:
-      return "moments";
-    default:
-      return "statistics and counts";
-    }
-  default:
-    return "step scalars";
-  }
-}
-
 void ImageWriter::addPeak(int64_t alignment) {
   auto addText = [](std::string &to, Attribute text) {
     if (auto string = dyn_cast_or_null<StringAttr>(text))
@@ -387,58 +353,22 @@ void ImageWriter::addPeak(int64_t alignment) {
   }
 }
 
-// Always-live buffers are listed by name; all others share the rest of the
-// arena. Of these, gathered parameters and weight gradients are listed with
-// their bytes at the peak.
 void ImageWriter::addMemory() {
   image->arena_bytes = getInteger("exec.arena_bytes");
   image->live_bytes = getInteger("exec.live_bytes");
-  auto getOptional = [&](StringRef name) -> uint64_t {
-    return module->hasAttr(name) ? getInteger(name) : 0;
-  };
-  image->host_bytes = getOptional("exec.host_bytes");
+  if (module->hasAttr("exec.host_bytes"))
+    image->host_bytes = getInteger("exec.host_bytes");
   if (auto zones = module->getAttrOfType<DenseI64ArrayAttr>("exec.red_zones"))
     for (int64_t i = 0; i < zones.size(); i += 2)
       image->red_zones.push_back(artifact::RedZone(zones[i], zones[i + 1]));
   addPeak(backends.get(exec::MemorySpace::device).getBufferAlignment());
-  auto addAtPeak = [&](exec::BufferKind kind) {
-    uint64_t bytes = 0;
-    for (auto &live : image->peak)
-      if (live->kind == exec::stringifyBufferKind(kind))
-        bytes += live->bytes;
-    return bytes;
-  };
-  auto addKinds = [&](bool isHost, uint64_t shared, StringRef suffix,
-                      StringRef sharedName) {
-    int64_t alignment =
-        backends
-            .get(isHost ? exec::MemorySpace::host : exec::MemorySpace::device)
-            .getBufferAlignment();
-    llvm::MapVector<StringRef, uint64_t> kinds;
-    for (auto buffer : module.getOps<exec::BufferOp>())
-      if (buffer.getAlwaysLive() && buffer.getHost() == isHost) {
-        uint64_t bytes = llvm::alignTo(buffer.getBytes(), alignment);
-        kinds[nameMemory(buffer)] += bytes;
-        shared -= bytes;
-      }
-    for (auto [kind, name] :
-         {std::pair(exec::BufferKind::gathered, "gathered parameters"),
-          std::pair(exec::BufferKind::gradient, "weight gradients")})
-      if (uint64_t bytes = isHost ? 0 : addAtPeak(kind)) {
-        kinds[name] = bytes;
-        shared -= bytes;
-      }
-    kinds[sharedName] = shared;
-    for (auto [name, bytes] : kinds) {
-      auto kind = std::make_unique<artifact::MemoryKindT>();
-      kind->name = (name + suffix).str();
-      kind->bytes = bytes;
-      image->memory.push_back(std::move(kind));
+  for (bool isHost : {false, true})
+    for (const MemoryKind &kind : listMemory(module, backends, isHost)) {
+      auto entry = std::make_unique<artifact::MemoryKindT>();
+      entry->name = (kind.name + (isHost ? " (host)" : "")).str();
+      entry->bytes = kind.bytes;
+      image->memory.push_back(std::move(entry));
     }
-  };
-  addKinds(false, image->arena_bytes, "", "activations and scratch");
-  if (image->host_bytes)
-    addKinds(true, image->host_bytes, " (host)", "transfers");
 }
 
 void IndexWriter::addSettings() {

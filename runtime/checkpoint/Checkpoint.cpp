@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/Checkpoint.h"
+#include "runtime/checkpoint/ConvertElements.h"
 #include "runtime/checkpoint/WeightVocabulary.h"
 
 #include <cerrno>
@@ -137,17 +138,23 @@ uint64_t Checkpoint::bytes() const {
   return bytes;
 }
 
-Status Checkpoint::exportWeights(const std::string &path) const {
+Status
+Checkpoint::exportWeights(const std::string &path,
+                          std::optional<artifact::ElementType> type) const {
   std::vector<TensorSource> sources;
   for (const auto &[name, publicNames] : manifest_.publicNames) {
     auto found = tensors_.find(name);
     if (found == tensors_.end())
       return reject(folder_, "has no tensor '" + name + "' to export");
     Tensor tensor = found->second;
+    std::string dtype = tensor.entry->dtype;
+    if (type && isFloating(dtype))
+      dtype = dtypeOf(*type);
     for (const std::string &publicName : publicNames)
-      sources.push_back({{publicName, tensor.entry->dtype, tensor.entry->shape},
-                         [tensor](OutputFile &file) {
-                           return copyTensor(*tensor.file, *tensor.entry, file);
+      sources.push_back({{publicName, dtype, tensor.entry->shape},
+                         [tensor, type](OutputFile &file) {
+                           return copyTensor(*tensor.file, *tensor.entry, file,
+                                             type);
                          }});
   }
   std::vector<FileContents> files;

@@ -39,8 +39,11 @@ public:
   const std::string &vocabulary() const { return vocabulary_; }
 
   /// Writes the weights under their public names into a file, and the
-  /// vocabulary beside it. Both stay as they are if one cannot be written.
-  Status exportWeights(const std::string &path) const;
+  /// vocabulary beside it. Floats keep their type unless one is asked for. Both
+  /// files stay as they are if one cannot be written.
+  Status
+  exportWeights(const std::string &path,
+                std::optional<artifact::ElementType> type = std::nullopt) const;
 
 private:
   Checkpoint() = default;

@@ -13,7 +13,7 @@ namespace kiln {
 /// F64, F32, F16 or BF16.
 bool isFloating(std::string_view dtype);
 
-/// Converts floating elements to f32 or f64, rounding to nearest. Both spans
+/// Converts floating elements to another type, rounding to nearest. Both spans
 /// hold the same number of elements.
 void convertElements(std::string_view dtype, std::span<const std::byte> source,
                      artifact::ElementType type, std::span<std::byte> target);

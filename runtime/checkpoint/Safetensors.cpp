@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "runtime/checkpoint/Safetensors.h"
+#include "runtime/checkpoint/ConvertElements.h"
 #include "runtime/checkpoint/SafetensorsHeader.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
@@ -190,17 +192,53 @@ Status writeSafetensors(OutputFile &file, std::vector<TensorSource> tensors,
   return status;
 }
 
+namespace {
+
+/// Whether rounding made an infinity of a number.
+bool isOverflow(std::string_view from, std::span<const std::byte> source,
+                std::string_view to, std::span<const std::byte> rounded) {
+  auto widen = [](std::string_view dtype, std::span<const std::byte> elements) {
+    std::vector<double> wide(elements.size() / dtypeBytes(dtype));
+    convertElements(dtype, elements, artifact::ElementType::f64,
+                    std::as_writable_bytes(std::span(wide)));
+    return wide;
+  };
+  std::vector<double> before = widen(from, source), after = widen(to, rounded);
+  for (size_t i = 0; i < after.size(); ++i)
+    if (std::isinf(after[i]) && !std::isinf(before[i]))
+      return true;
+  return false;
+}
+
+} // namespace
+
 Status copyTensor(const Safetensors &source, const Safetensors::Entry &entry,
-                  OutputFile &target) {
+                  OutputFile &target,
+                  std::optional<artifact::ElementType> type) {
+  bool isConverted =
+      type && isFloating(entry.dtype) && dtypeOf(*type) != entry.dtype;
   std::vector<std::byte> buffer(
-      std::min<uint64_t>(entry.bytes(), uint64_t{1} << 22));
+      std::min<uint64_t>(entry.bytes(), uint64_t{1} << 22)),
+      converted;
   for (uint64_t offset = 0; offset < entry.bytes();) {
     std::span<std::byte> piece(
         buffer.data(),
         std::min<uint64_t>(buffer.size(), entry.bytes() - offset));
     if (Status status = source.read(entry, offset, piece); !status.ok())
       return status;
-    if (Status status = target.write(piece); !status.ok())
+    std::span<const std::byte> written = piece;
+    if (isConverted) {
+      converted.resize(piece.size() / dtypeBytes(entry.dtype) *
+                       dtypeBytes(dtypeOf(*type)));
+      convertElements(entry.dtype, piece, *type, converted);
+      if (isOverflow(entry.dtype, piece, dtypeOf(*type), converted))
+        return reject(source.path(),
+                      "tensor '" + entry.name +
+                          "' has a value that is too large for " +
+                          std::string(dtypeOf(*type)));
+      written = converted;
+    }
+    if (Status status = target.write(written); !status.ok())
       return status;
     offset += piece.size();
   }

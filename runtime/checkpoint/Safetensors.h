@@ -77,9 +77,12 @@ struct TensorSource : TensorFacts {
 Status writeSafetensors(OutputFile &file, std::vector<TensorSource> tensors,
                         const std::map<std::string, std::string> &metadata);
 
-/// Copies a tensor from one file to another in blocks.
+/// Copies a tensor from one file to another in blocks, its elements as they are
+/// or rounded to f32, bf16 or f16. A number that is too large for that type is
+/// rejected.
 Status copyTensor(const Safetensors &source, const Safetensors::Entry &entry,
-                  OutputFile &target);
+                  OutputFile &target,
+                  std::optional<artifact::ElementType> type = std::nullopt);
 
 } // namespace kiln
 

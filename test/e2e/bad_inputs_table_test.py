@@ -332,7 +332,7 @@ SECTIONS = {
         Case("no space for a trace", "kiln run m.kiln --no-run-folder --trace /dev/full", 5, "/dev/full"),
         Case("no space for a result", "kiln inspect --json m.kiln > /dev/full", 5, "standard output"),
         Case("no plan within the memory", "kiln compile mlp.yaml -o n.kiln devices.memory=1KiB", 3, "devices.memory",
-             hidden=r"(?<=needs )\d+|(?<=1024: )\d+"),
+             hidden=r"(?<=needs )\d+|(?<=1024: )\d+|[\d.]+ \w+(?= of )"),
         Case("less memory than the plan needs", "ulimit -v 400000; kiln run large.kiln", 3, "large.kiln",
              hidden=r"\d+(?= bytes)"),
         Case("a rate at which the loss overflows", "kiln run overflow.kiln --no-run-folder", 8, "step"),

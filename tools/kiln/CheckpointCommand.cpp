@@ -197,13 +197,28 @@ Status checkExport(const Checkpoint &checkpoint, const std::string &output) {
              : status;
 }
 
-int exportTo(const std::string &path, const std::string &output) {
+/// Nothing for a word that names no type of exported weights.
+std::optional<artifact::ElementType> findType(const std::string &word) {
+  for (artifact::ElementType type :
+       {artifact::ElementType::f32, artifact::ElementType::bf16,
+        artifact::ElementType::f16})
+    if (word == artifact::EnumNameElementType(type))
+      return type;
+  return std::nullopt;
+}
+
+int exportTo(const std::string &path, const std::string &output,
+             const std::string &dtype) {
+  std::optional<artifact::ElementType> type = findType(dtype);
+  if (!type && !dtype.empty())
+    return reportUsage("--dtype " + dtype + ": wanted f32, bf16 or f16" +
+                       didYouMean(nearestWord(dtype, {"f32", "bf16", "f16"})));
   Expected<Checkpoint> checkpoint = openCheckpoint(path);
   if (!checkpoint.ok())
     return fail(checkpoint.status());
   if (Status status = checkExport(*checkpoint, output); !status.ok())
     return fail(status);
-  if (Status status = checkpoint->exportWeights(output); !status.ok())
+  if (Status status = checkpoint->exportWeights(output, type); !status.ok())
     return fail(status);
   printf("Weights of step %llu are in %s\n",
          static_cast<unsigned long long>(checkpoint->manifest().step),
@@ -223,10 +238,12 @@ Expected<Checkpoint> openCheckpoint(const std::string &path) {
 
 int runCheckpointCommand(const std::string &action,
                          const std::vector<std::string> &paths,
-                         const std::string &output) {
-  if (!output.empty() && action != "export")
-    return reportUsage("-o " + output + ": " + action +
-                       " writes no file; wanted export, or no -o");
+                         const std::string &output, const std::string &dtype) {
+  for (auto [option, value] :
+       {std::pair("-o", &output), std::pair("--dtype", &dtype)})
+    if (!value->empty() && action != "export")
+      return reportUsage(option + (" " + *value) + ": " + action +
+                         " writes no file; wanted export, or no " + option);
   if (action == "list")
     return list(paths, false);
   if (action == "verify")
@@ -237,7 +254,7 @@ int runCheckpointCommand(const std::string &action,
                              : reportUsage("diff wants two checkpoints");
   if (action == "export")
     return paths.size() == 1 && !output.empty()
-               ? exportTo(paths[0], output)
+               ? exportTo(paths[0], output, dtype)
                : reportUsage("export wants a checkpoint and -o FILE");
   return reportUsage(
       "unknown action '" + action + "', wanted list, verify, diff or export" +

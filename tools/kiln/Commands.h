@@ -2,6 +2,7 @@
 #ifndef KILN_TOOLS_KILN_COMMANDS_H
 #define KILN_TOOLS_KILN_COMMANDS_H
 
+#include "compiler/config/PrintBytes.h"
 #include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/session/Session.h"
 
@@ -57,7 +58,7 @@ int runInspectCommand(const std::string &artifact, bool isJson,
 int runCacheCommand(const std::string &action);
 int runCheckpointCommand(const std::string &action,
                          const std::vector<std::string> &paths,
-                         const std::string &output);
+                         const std::string &output, const std::string &dtype);
 int runDoctorCommand();
 int runHelpCommand(const std::string &topic);
 
@@ -76,9 +77,6 @@ std::string mainHelp();
 
 /// "kiln: error: ..." on stderr.
 void printError(const std::string &message);
-
-/// "12.3 MiB"
-std::string printBytes(uint64_t bytes);
 
 } // namespace kiln
 

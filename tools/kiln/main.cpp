@@ -21,20 +21,6 @@ void printError(const std::string &message) {
   fprintf(stderr, "kiln: error: %s\n", message.c_str());
 }
 
-std::string printBytes(uint64_t bytes) {
-  const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-  double value = double(bytes);
-  size_t unit = 0;
-  while (value >= 1024 && unit + 1 < std::size(units)) {
-    value /= 1024;
-    ++unit;
-  }
-  char text[32];
-  snprintf(text, sizeof(text), unit ? "%.2f %s" : "%.0f %s", value,
-           units[unit]);
-  return text;
-}
-
 namespace {
 
 /// The message of CLI11's own check spells out the greatest double, and what it
@@ -219,6 +205,8 @@ private:
     checkpoint->add_option("PATH", paths, "checkpoints, or folders of runs");
     checkpoint->add_option("-o,--output", compile.output,
                            "file for the exported weights");
+    checkpoint->add_option("--dtype", dtype,
+                           "f32, bf16 or f16: type of exported weights");
     doctor = addVerb("doctor", "check this machine");
     help = addVerb("help", "explain a topic");
     help->add_option("TOPIC", word, "config, env or exit-codes");
@@ -348,7 +336,7 @@ private:
       return runCacheCommand(word.empty() ? "list" : word);
     if (checkpoint->parsed())
       return runCheckpointCommand(word.empty() ? "list" : word, paths,
-                                  compile.output);
+                                  compile.output, dtype);
     if (doctor->parsed())
       return runDoctorCommand();
     if (help->parsed())
@@ -362,7 +350,7 @@ private:
       *checkpoint, *doctor, *help;
   CompileArguments compile;
   RunOptions runOptions;
-  std::string word, runFolder, plans = "12", traceSteps;
+  std::string word, runFolder, plans = "12", traceSteps, dtype;
   std::vector<std::string> paths, replacements;
   bool keepsNothing = false, isHelp = false;
   uint64_t steps = 0;

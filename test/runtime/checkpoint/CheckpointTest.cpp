@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "runtime/NarrowFloats.h"
 #include "runtime/checkpoint/CheckpointStore.h"
 #include "runtime/checkpoint/WeightVocabulary.h"
 #include "test/runtime/SampleArtifact.h"
@@ -257,6 +258,39 @@ TEST(Checkpoint, ExportsPublicNames) {
   ASSERT_TRUE(checkpoint->exportWeights(folder / "link.safetensors").ok());
   EXPECT_TRUE(fs::is_symlink(folder / "link.safetensors"));
   EXPECT_TRUE(Safetensors::open(folder / "real.safetensors").ok());
+}
+
+TEST(Checkpoint, ExportsAnotherElementType) {
+  TemporaryFolder folder;
+  CheckpointStore store(folder.path());
+  ASSERT_TRUE(save(store, 1).ok());
+  std::optional<Checkpoint> checkpoint = store.openNewest(ignore);
+  std::string path = folder / "out.safetensors";
+  ASSERT_TRUE(
+      checkpoint->exportWeights(path, artifact::ElementType::bf16).ok());
+  std::vector<float> wanted(100);
+  std::vector<Bfloat16> found(100);
+  const Checkpoint::Tensor &kept = checkpoint->tensors().at("weight");
+  ASSERT_TRUE(
+      kept.file->read(*kept.entry, 0, std::as_writable_bytes(std::span(wanted)))
+          .ok());
+  Expected<Safetensors> file = Safetensors::open(path);
+  ASSERT_TRUE(file.ok());
+  for (const char *name : {"a.weight", "b.weight"}) {
+    ASSERT_EQ(file->find(name)->describe(), "BF16 [100]");
+    ASSERT_TRUE(file->read(*file->find(name), 0,
+                           std::as_writable_bytes(std::span(found)))
+                    .ok());
+    for (size_t i = 0; i < wanted.size(); ++i)
+      EXPECT_EQ(float(found[i]), float(Bfloat16(wanted[i]))) << i;
+  }
+  // Some of the values are beyond the range of f16.
+  std::string before = readFile(path);
+  Status status = checkpoint->exportWeights(path, artifact::ElementType::f16);
+  EXPECT_EQ(status.code(), Code::inputRejected);
+  EXPECT_NE(status.message().find("too large for F16"), std::string::npos)
+      << status.message();
+  EXPECT_EQ(readFile(path), before);
 }
 
 // Neither file may be new without the other.
