@@ -25,8 +25,16 @@ static void placeScratch(const HeadShape &shape, HeadPlan &plan) {
     offset = end;
     end += llvm::alignTo(size, 16);
   };
+  // In f32, of elements of 16 bits.
+  auto placeNarrow = [&](int64_t &offset, int64_t size) {
+    place(offset, llvm::divideCeil(size, 2));
+  };
+  bool usesDots = plan.dots.unit != DotUnit::none;
   int64_t chunkTokens = plan.chunkPanels * plan.lanes;
-  place(plan.transposed, plan.panels * shape.width * plan.lanes);
+  if (usesDots)
+    placeNarrow(plan.transposed, plan.panels * plan.dots.widthStride);
+  else
+    place(plan.transposed, plan.panels * shape.width * plan.lanes);
   place(plan.maxima, plan.blocks * chunkTokens);
   place(plan.factors, plan.blocks * chunkTokens);
   place(plan.labelLogits, chunkTokens);
@@ -34,26 +42,63 @@ static void placeScratch(const HeadShape &shape, HeadPlan &plan) {
   place(plan.weights, chunkTokens);
   place(plan.losses, plan.panels);
   place(plan.counts, plan.panels);
-  plan.workerSize = llvm::alignTo(plan.blockRows * plan.lanes, 16);
-  if (shape.gradients) {
+  if (!shape.gradients) {
+    // Logits alone.
+  } else if (usesDots) {
+    placeNarrow(plan.columns, plan.columnPanels * plan.dots.tokenStride);
+    placeNarrow(plan.probabilities, plan.blocks * plan.dots.blockPanels *
+                                        plan.dots.probabilityStride);
+    place(plan.partials, plan.slices * chunkTokens * plan.dots.paddedWidth);
+  } else {
     place(plan.columns,
           plan.columnPanels * plan.panels * plan.lanes * plan.lanes);
     place(plan.probabilities, plan.blocks * plan.blockRows * chunkTokens);
     place(plan.partials, plan.slices * chunkTokens * shape.width);
+  }
+  plan.sharedSize = end;
+  end = 0;
+  if (usesDots) {
+    // Rows of W lie first, in both orders, one after the other.
+    int64_t rows;
+    placeNarrow(rows, std::max(plan.dots.blockPanels * plan.dots.widthStride,
+                               plan.columnPanels * plan.dots.rowStride));
+    place(plan.dots.logits, plan.blockRows * plan.lanes);
+    placeNarrow(plan.dots.transposed, plan.dots.rowStride);
+    place(plan.dots.tile, kDotStepElements);
+    plan.workerSize = end;
+    return;
+  }
+  plan.workerSize = llvm::alignTo(plan.blockRows * plan.lanes, 16);
+  if (shape.gradients) {
     plan.leftPanelStride = plan.blockRows * plan.tile.rows + 16;
     plan.workerSize = llvm::alignTo(
         llvm::divideCeil(shape.width, plan.tile.rows) * plan.leftPanelStride,
         16);
   }
-  plan.sharedSize = end;
+}
+
+static void planDots(const HeadShape &shape, HeadPlan &plan) {
+  DotHeadPlan &dots = plan.dots;
+  dots.blockPanels = plan.blockRows / kDotBlock;
+  dots.widthStride = getPanelStride(shape.width);
+  dots.tokenStride = getPanelStride(plan.panels * kDotBlock);
+  dots.rowStride = getPanelStride(plan.blockRows);
+  dots.probabilityStride = getPanelStride(plan.chunkPanels * kDotBlock);
+  dots.paddedWidth = plan.columnPanels * kDotBlock;
 }
 
 HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target,
                   const HeadTuning &tuning) {
   HeadPlan plan = {};
   int64_t bytes = shape.types.computedBytes();
+  plan.dots.unit = findDotUnit(target, shape.types.operands);
+  bool usesDots = plan.dots.unit != DotUnit::none;
   plan.tile = chooseTile(target);
   plan.lanes = plan.tile.vectors * target.lanes(bytes);
+  if (usesDots) {
+    plan.tile.rows = plan.lanes = kDotBlock;
+    bytes = shape.types.operands.getIntOrFloatBitWidth() / 8;
+  }
   plan.panels = llvm::divideCeil(shape.tokens, plan.lanes);
   plan.columnPanels = llvm::divideCeil(shape.width, plan.lanes);
   // More tokens at a time mean fewer passes over W and dW; probabilities leave
@@ -65,7 +110,8 @@ HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target,
   plan.chunks = llvm::divideCeil(plan.panels, plan.chunkPanels);
   // The rows of W of a block are read once per panel, from the second cache.
   int64_t rows = target.l2Bytes * 3 / 4 / (shape.width * bytes);
-  rows = std::clamp<int64_t>(rows, 48, 192) / plan.tile.rows * plan.tile.rows;
+  rows = std::clamp<int64_t>(rows, 48, usesDots ? 384 : 192) / plan.tile.rows *
+         plan.tile.rows;
   plan.blockRows =
       std::min(rows, int64_t(llvm::alignTo(shape.vocabulary, plan.tile.rows)));
   plan.blocks = llvm::divideCeil(shape.vocabulary, plan.blockRows);
@@ -75,6 +121,8 @@ HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target,
                     (plan.chunkPanels * plan.lanes * bytes);
   plan.subRows = std::clamp<int64_t>(subRows / plan.tile.rows * plan.tile.rows,
                                      plan.tile.rows, plan.blockRows);
+  if (usesDots)
+    planDots(shape, plan);
   placeScratch(shape, plan);
   return plan;
 }
@@ -112,7 +160,11 @@ StagePlan HeadWriter::emit() {
              flat(1)};
   if (shape.gradients)
     buffers.append({MemRefType::get(xSize, types.results), flat(wSize)});
-  buffers.push_back(flat(plan.sharedSize + plan.workerSize * kMaxWorkers));
+  int64_t scratchSize = plan.sharedSize + plan.workerSize * kMaxWorkers;
+  buffers.push_back(flat(scratchSize));
+  if (usesDots())
+    buffers.back() = MemRefType::get(scratchSize * int64_t(sizeof(float)),
+                                     builder.getI8Type());
 
   StagePlan stages = listStages(symbol, shape, plan);
   const KernelStage *stage = stages.stages.data();
@@ -158,6 +210,17 @@ void HeadWriter::define(const KernelStage &stage, Body body,
     dw = entry.getArgument(6);
   }
   scratch = entry.getArgument(buffers.size() - 1);
+  if (usesDots()) {
+    auto view = [&, bytes = scratch](Type element, int64_t size) {
+      return memref::ViewOp::create(builder, write.loc,
+                                    MemRefType::get(size, element), bytes,
+                                    write.index(0), ValueRange());
+    };
+    int64_t size = cast<MemRefType>(scratch.getType()).getDimSize(0);
+    panels = view(shape.types.operands, size / 2);
+    scratch = view(shape.types.computed(), size / 4);
+    dots.begin();
+  }
   StageRange range = getRange(function);
   workerBase =
       write.add(write.mul(range.worker, plan.workerSize), plan.sharedSize);
@@ -172,6 +235,8 @@ void HeadWriter::define(const KernelStage &stage, Body body,
     end = write.min(end, chunk.count);
   write.loop(write.sub(range.begin, firstItem), end, 1,
              [&](Value item) { body(item, chunk); });
+  if (usesDots())
+    dots.end();
   func::ReturnOp::create(builder, write.loc);
 }
 
@@ -264,6 +329,8 @@ void HeadWriter::storeTile(ArrayRef<Value> sums, int64_t rows, int64_t columns,
 
 // X^T for the logits, and X for dW, of one panel of tokens.
 void HeadWriter::packTokens(Value panel) {
+  if (usesDots())
+    return packTokenDots(panel);
   int64_t width = shape.width, lanes = plan.lanes;
   int64_t tail = shape.tokens % lanes;
   auto pack = [&](int64_t tokens) {
@@ -299,33 +366,52 @@ void HeadWriter::packTokens(Value panel) {
 }
 
 void HeadWriter::computeLogits(Value block, const Chunk &chunk) {
-  Value rows = write.sub(blockEnd(block), write.mul(block, plan.blockRows));
+  Value begin = write.mul(block, plan.blockRows);
+  Value rows = write.sub(blockEnd(block), begin);
+  if (usesDots())
+    packRowDots(begin, rows);
   write.loop(write.index(0), chunk.count, 1, [&](Value inChunk) {
     Value panel = write.add(chunk.first, inChunk);
+    if (usesDots()) {
+      Value logits = write.add(workerBase, plan.dots.logits);
+      computeLogitDots(panel, rows, logits);
+      takeLabelLogits(block, panel, inChunk, logits);
+      computePowerDots(block, inChunk, rows, logits);
+      return;
+    }
     Value logits =
         shape.gradients ? probabilityPanel(block, inChunk) : workerBase;
     computeTiles(block, panel, logits);
     takeLabelLogits(block, panel, inChunk, logits);
-    auto rowAt = [&](Value row) {
-      return write.add(logits, write.mul(row, plan.lanes));
-    };
-    Value maximum = write.fold(
-        write.index(1), rows, 1, write.load(scratch, logits, plan.lanes),
-        [&](Value row, Value carried) {
-          return maxFloat(write.load(scratch, rowAt(row), plan.lanes), carried);
+    findMaximumAndSum(
+        block, inChunk, rows, logits, [&](Value row, Value power) {
+          if (shape.gradients)
+            write.store(power, scratch,
+                        write.add(logits, write.mul(row, plan.lanes)));
         });
-    Value sum =
-        write.fold(write.index(0), rows, 1, constant(0, plan.lanes),
-                   [&](Value row, Value carried) {
-                     Value logit = write.load(scratch, rowAt(row), plan.lanes);
-                     Value power = exponential(subFloat(logit, maximum));
-                     if (shape.gradients)
-                       write.store(power, scratch, rowAt(row));
-                     return addFloat(carried, power);
-                   });
-    write.store(maximum, scratch, statistics(plan.maxima, block, inChunk));
-    write.store(sum, scratch, statistics(plan.factors, block, inChunk));
   });
+}
+
+// Of the logits of a block and a panel of tokens; `store` takes the powers.
+void HeadWriter::findMaximumAndSum(
+    Value block, Value inChunk, Value rows, Value logits,
+    llvm::function_ref<void(Value row, Value power)> store) {
+  auto load = [&](Value row) {
+    return write.load(scratch, write.add(logits, write.mul(row, plan.lanes)),
+                      plan.lanes);
+  };
+  Value maximum = write.fold(
+      write.index(1), rows, 1, load(write.index(0)),
+      [&](Value row, Value carried) { return maxFloat(load(row), carried); });
+  Value sum = write.fold(write.index(0), rows, 1, constant(0, plan.lanes),
+                         [&](Value row, Value carried) {
+                           Value power =
+                               exponential(subFloat(load(row), maximum));
+                           store(row, power);
+                           return addFloat(carried, power);
+                         });
+  write.store(maximum, scratch, statistics(plan.maxima, block, inChunk));
+  write.store(sum, scratch, statistics(plan.factors, block, inChunk));
 }
 
 void HeadWriter::computeTiles(Value block, Value panel, Value logits) {

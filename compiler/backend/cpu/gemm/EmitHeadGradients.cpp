@@ -17,6 +17,8 @@ void HeadWriter::computeGradients(Value slice, const Chunk &chunk) {
   Value end =
       write.min(write.add(begin, plan.sliceBlocks), write.index(plan.blocks));
   write.loop(begin, end, 1, [&](Value block) {
+    if (usesDots())
+      return computeGradientDots(block, slice, chunk);
     packWeights(block);
     write.loop(write.index(0), chunk.count, 1, [&](Value inChunk) {
       scaleProbabilities(block, inChunk, chunk);
@@ -143,6 +145,8 @@ void HeadWriter::computeWeightGradient(Value block, const Chunk &chunk) {
 
 // Adds the slices in order and transposes the panel back.
 void HeadWriter::reduceInputGradient(Value inChunk, const Chunk &chunk) {
+  if (usesDots())
+    return reduceInputDots(inChunk, chunk);
   int64_t width = shape.width, lanes = write.lanes;
   int64_t sliceStride = plan.chunkPanels * width * plan.lanes;
   Value token = write.mul(write.add(chunk.first, inChunk), plan.lanes);

@@ -2,13 +2,27 @@
 #ifndef KILN_COMPILER_BACKEND_CPU_GEMM_HEADWRITER_H
 #define KILN_COMPILER_BACKEND_CPU_GEMM_HEADWRITER_H
 
-#include "compiler/backend/cpu/MicroKernel.h"
+#include "compiler/backend/cpu/gemm/DotUnit.h"
 #include "compiler/backend/cpu/gemm/EmitHead.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 
 namespace kiln::cpu {
+
+/// Panels of a DotUnit, in elements of 16 bits, whose offsets are twice those
+/// of f32. Products of 32 tokens and rows of W are their blocks.
+struct DotHeadPlan {
+  DotUnit unit;
+  int64_t blockPanels;       ///< Of a block of the vocabulary.
+  int64_t widthStride;       ///< From panel to panel of a depth of the width,
+  int64_t tokenStride;       ///< of all tokens,
+  int64_t rowStride;         ///< of a block of the vocabulary,
+  int64_t probabilityStride; ///< and of a chunk of tokens.
+  int64_t paddedWidth;       ///< Of a row of sums of dX, [slice][token][width].
+  int64_t logits; ///< Of a worker, as is the transposed panel of probabilities.
+  int64_t transposed, tile;
+};
 
 /// Sizes of blocks, and offsets into the shared scratch (in elements). A panel
 /// is `lanes` tokens wide, `lanes` being several registers.
@@ -30,6 +44,7 @@ struct HeadPlan {
   int64_t probabilities, partials;
   int64_t sharedSize, workerSize;
   int64_t leftPanelStride; ///< Of W^T packed per worker.
+  DotHeadPlan dots;
 };
 
 HeadPlan makePlan(const HeadShape &shape, const CpuTarget &target,
@@ -48,7 +63,8 @@ public:
              const HeadTuning &tuning)
       : module(module), symbol(symbol), shape(shape),
         plan(makePlan(shape, target, tuning)), builder(module.getContext()),
-        write(builder, module.getLoc(), shape.types.computed(), target) {}
+        write(builder, module.getLoc(), shape.types.computed(), target),
+        dots(write, plan.dots.unit, target.expandsDots) {}
 
   StagePlan emit();
 
@@ -74,6 +90,40 @@ private:
   void computeWeightGradient(mlir::Value block, const Chunk &chunk);
   void reduceInputGradient(mlir::Value inChunk, const Chunk &chunk);
 
+  // The same with a DotUnit, see EmitHeadDots.cpp.
+  bool usesDots() const { return plan.dots.unit != DotUnit::none; }
+  void packTokenDots(mlir::Value panel);
+  void packRowDots(mlir::Value begin, mlir::Value rows);
+  void computeLogitDots(mlir::Value panel, mlir::Value rows,
+                        mlir::Value logits);
+  void computePowerDots(mlir::Value block, mlir::Value inChunk,
+                        mlir::Value rows, mlir::Value logits);
+  void computeGradientDots(mlir::Value block, mlir::Value slice,
+                           const Chunk &chunk);
+  void scaleProbabilityDots(mlir::Value block, mlir::Value inChunk,
+                            const Chunk &chunk);
+  void accumulateInputDots(mlir::Value block, mlir::Value slice,
+                           mlir::Value inChunk, mlir::Value panels);
+  void computeWeightDots(mlir::Value block, const Chunk &chunk);
+  void storeWeightRows(mlir::Value row, mlir::Value rows, mlir::Value column,
+                       int64_t columns, mlir::Value isLater);
+  void reduceInputDots(mlir::Value inChunk, const Chunk &chunk);
+  mlir::Value probabilityDots(mlir::Value block, mlir::Value row,
+                              mlir::Value inChunk);
+  mlir::Value countPanels(mlir::Value size) {
+    return write.div(write.add(size, kDotBlock - 1), kDotBlock);
+  }
+  mlir::Value limit(mlir::Value size) {
+    return write.min(size, write.index(kDotBlock));
+  }
+  mlir::Value yes() {
+    return mlir::arith::ConstantIntOp::create(builder, write.loc, 1, 1);
+  }
+  void findMaximumAndSum(
+      mlir::Value block, mlir::Value inChunk, mlir::Value rows,
+      mlir::Value logits,
+      llvm::function_ref<void(mlir::Value row, mlir::Value power)> store);
+
   void forEachToken(
       mlir::Value panel,
       llvm::function_ref<void(mlir::Value lane, mlir::Value label)> body);
@@ -97,9 +147,7 @@ private:
         builder.getFloatAttr(shape.types.computed(), value));
   }
   mlir::Value negate(mlir::Value condition) {
-    mlir::Value yes =
-        mlir::arith::ConstantIntOp::create(builder, write.loc, 1, 1);
-    return mlir::arith::XOrIOp::create(builder, write.loc, condition, yes);
+    return mlir::arith::XOrIOp::create(builder, write.loc, condition, yes());
   }
   mlir::Value exponential(mlir::Value value) {
     return mlir::math::ExpOp::create(builder, write.loc, value);
@@ -126,9 +174,11 @@ private:
   HeadPlan plan;
   mlir::OpBuilder builder;
   TileWriter write;
+  DotWriter dots;
   llvm::SmallVector<mlir::Type> buffers;
-  // The arguments of the function being written.
-  mlir::Value x, w, labels, loss, correct, dx, dw, scratch, workerBase;
+  // The arguments of the function being written. `panels` are the bytes of
+  // `scratch` as elements of 16 bits.
+  mlir::Value x, w, labels, loss, correct, dx, dw, scratch, panels, workerBase;
 };
 
 } // namespace kiln::cpu
