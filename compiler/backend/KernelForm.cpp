@@ -88,8 +88,15 @@ static HeadShape getShape(HeadLossOp op) {
   RankedTensorType weight = tensorType(op.getWeight());
   Value result =
       op.hasGradients() ? op.getGradients()[0] : Value(op.getTotal());
-  return {tensorType(op.getLabels()).getNumElements(), weight.getDimSize(1),
-          weight.getDimSize(0), getTypes(op.getX(), result), op.hasGradients()};
+  Type weightGradient;
+  if (op.hasGradients())
+    weightGradient = tensorType(op.getGradients()[1]).getElementType();
+  return {tensorType(op.getLabels()).getNumElements(),
+          weight.getDimSize(1),
+          weight.getDimSize(0),
+          getTypes(op.getX(), result),
+          op.hasGradients(),
+          weightGradient};
 }
 
 // `operand` is any operand of the op.

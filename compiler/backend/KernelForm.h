@@ -56,6 +56,7 @@ struct HeadShape {
   int64_t tokens, width, vocabulary;
   ElementTypes types; ///< The result is the gradient with respect to X.
   bool gradients;     ///< Otherwise only loss and count.
+  mlir::Type weightGradient = {}; ///< Null: as the kernel computes.
 };
 
 /// Images [batch, height, width, inputs], filter [outputs, inputs, window],

@@ -204,8 +204,15 @@ void Rounder::visitAccumulating(Operation *op) {
     if (hasPolicy(operand.get()) && !accumulating.isStatistic(operand.get()))
       operand.set(get(operand.get(), element));
   for (Value result : op->getResults()) {
-    if (!isActivation(result) || accumulating.isStatistic(result))
+    if (accumulating.isStatistic(result))
       continue;
+    if (!isActivation(result)) {
+      // Not f16: sums over samples that are not scaled yet can exceed it.
+      if (accumulating.isGradient(result) && types.gradients == element &&
+          element.isBF16())
+        result.setType(tensorType(result).clone(element));
+      continue;
+    }
     if (types.activations == element)
       result.setType(tensorType(result).clone(element));
     else if (types.activations != wide)

@@ -121,6 +121,8 @@ def Accumulating : OpInterface<"Accumulating"> {
   let methods = [
     InterfaceMethod<"Whether an operand or a result is a statistic.", "bool", "isStatistic",
       (ins "mlir::Value":$value), "", [{ return false; }]>,
+    InterfaceMethod<"Whether a result is the gradient with respect to an operand: as a gradient of a parameter it may be "
+      "rounded like one.", "bool", "isGradient", (ins "mlir::Value":$value), "", [{ return false; }]>,
     InterfaceMethod<"Whether it multiplies its operands: their type is a choice of speed.", "bool", "multiplies",
       (ins), "", [{ return true; }]>,
   ];

@@ -574,7 +574,7 @@ def Kiln_SoftmaxCrossEntropyOp : Kiln_Op<"softmax_cross_entropy", [Pure, Kiln_Co
   let hasVerifier = 1;
 }
 
-def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Accumulating, ["isStatistic"]>,
+def Kiln_HeadLossOp : Kiln_Op<"head_loss", [Pure, DeclareOpInterfaceMethods<Accumulating, ["isStatistic", "isGradient"]>,
     DeclareOpInterfaceMethods<Differentiable>,
     DeclareOpInterfaceMethods<Costed, ["getWork"]>,
     DeclareOpInterfaceMethods<Composite, ["decompose", "decomposeForParts"]>,

@@ -100,10 +100,12 @@ LogicalResult HeadLossOp::verify() {
   return verifyLabels(*this, x, cast<RankedTensorType>(getLabels().getType()));
 }
 
-// The gradient with respect to the weight is added up over chunks of tokens.
 bool HeadLossOp::isStatistic(Value value) {
-  return value == getTotal() || value == getCorrect() ||
-         (hasGradients() && value == getGradients()[1]);
+  return value == getTotal() || value == getCorrect();
+}
+
+bool HeadLossOp::isGradient(Value value) {
+  return llvm::is_contained(getGradients(), value);
 }
 
 LogicalResult HeadLossOp::canonicalize(HeadLossOp op,
@@ -146,7 +148,8 @@ Values HeadLossOp::decompose(OpBuilder &builder) {
   dlogits = c.convert(dlogits, tensorType(x).getElementType());
   Value dx = c.contract(rows + "v,vx->" + rows + "x", dlogits, getWeight()),
         dw = c.contract(rows + "v," + rows + "x->vx", dlogits, x);
-  return {total, correct, c.convertLike(dx, getGradients()[0]), dw};
+  return {total, correct, c.convertLike(dx, getGradients()[0]),
+          c.convertLike(dw, getGradients()[1])};
 }
 
 // In chunks of the sequence, so that the logits of a vocabulary shard are never
@@ -182,7 +185,7 @@ Values HeadLossOp::decomposeForParts(OpBuilder &builder,
     if (hasGradients())
       gradients = {
           tensorType(x).clone(tensorType(getGradients()[0]).getElementType()),
-          getGradients()[1].getType()};
+          accumulatorType(getGradients()[1])};
     auto head =
         HeadLossOp::create(builder, getLoc(), scalar, scalar, gradients, x,
                            getWeight(), c.slice(getLabels(), 1, first, length));
@@ -195,7 +198,8 @@ Values HeadLossOp::decomposeForParts(OpBuilder &builder,
   }
   if (!hasGradients())
     return {total, correct};
-  return {total, correct, c.concatenate(dx, 1), dw};
+  return {total, correct, c.concatenate(dx, 1),
+          c.convertLike(dw, getGradients()[1])};
 }
 
 // Logits, and dx and dw.

@@ -2,6 +2,8 @@
 // RUN: kiln-opt %s -kiln-apply-precision="parameters=bf16 compute=bf16 activations=bf16 gradients=f32 messages=bf16" | FileCheck %s
 // RUN: kiln-opt %s -kiln-apply-precision="compute=bf16" | FileCheck %s --check-prefix=CAST
 // RUN: kiln-opt %s -kiln-apply-precision="parameters=bf16 compute=bf16 activations=bf16 master=none moments=bf16" | FileCheck %s --check-prefix=NONE
+// RUN: kiln-opt %s -kiln-apply-precision="parameters=bf16 compute=bf16 activations=bf16 gradients=bf16 messages=bf16" | FileCheck %s --check-prefix=HEAD
+// RUN: kiln-opt %s -kiln-apply-precision="parameters=f16 compute=f16 activations=f16 gradients=f16 messages=f16" | FileCheck %s --check-prefix=HALF
 // RUN: kiln-opt %s -kiln-apply-precision="all=f64" | FileCheck %s --check-prefix=F64
 
 // The parameter is the master; what is read is a copy, which is cut alike.
@@ -55,5 +57,15 @@ func.func @model(%x: tensor<?x4xf32> {kiln.input = "x"}, %w: tensor<4x4xf32> {ki
   %sum = kiln.add %y, %bias : tensor<?x4xf32>
   %flat = kiln.reshape %sum : tensor<?x4xf32> -> tensor<?x2x2xf32>
   %loss = kiln.sum "bij->" %flat : tensor<?x2x2xf32> -> tensor<f32>
+  return %loss : tensor<f32>
+}
+
+// The head computes the gradient of its weight ahead: it has the type of
+// gradients. Before the loss is divided by its denominator f16 is too small.
+// CHECK: kiln.head_loss {{.*}} -> (tensor<f32>, tensor<f32>, tensor<?x3x4xbf16>, tensor<4x4xf32>)
+// HEAD: kiln.head_loss {{.*}} -> (tensor<f32>, tensor<f32>, tensor<?x3x4xbf16>, tensor<4x4xbf16>)
+// HALF: kiln.head_loss {{.*}} -> (tensor<f32>, tensor<f32>, tensor<?x3x4xf16>, tensor<4x4xf32>)
+func.func @head(%x: tensor<?x3x4xf32> {kiln.input = "x"}, %w: tensor<4x4xf32> {kiln.variable = @w}, %labels: tensor<?x3xi32> {kiln.input = "labels"}) -> tensor<f32> attributes {kiln.loss} {
+  %loss, %correct, %dx, %dw = kiln.head_loss %x, %w, %labels : (tensor<?x3x4xf32>, tensor<4x4xf32>, tensor<?x3xi32>) -> (tensor<f32>, tensor<f32>, tensor<?x3x4xf32>, tensor<4x4xf32>)
   return %loss : tensor<f32>
 }

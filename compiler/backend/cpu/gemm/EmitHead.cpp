@@ -55,6 +55,11 @@ static void placeScratch(const HeadShape &shape, HeadPlan &plan) {
     place(plan.probabilities, plan.blocks * plan.blockRows * chunkTokens);
     place(plan.partials, plan.slices * chunkTokens * shape.width);
   }
+  bool isRounded =
+      shape.weightGradient && shape.weightGradient != shape.types.computed();
+  plan.weightSums = -1;
+  if (isRounded && plan.chunks > 1)
+    place(plan.weightSums, shape.vocabulary * shape.width);
   plan.sharedSize = end;
   end = 0;
   if (usesDots) {
@@ -159,7 +164,10 @@ StagePlan HeadWriter::emit() {
              MemRefType::get(shape.tokens, builder.getI32Type()), flat(1),
              flat(1)};
   if (shape.gradients)
-    buffers.append({MemRefType::get(xSize, types.results), flat(wSize)});
+    buffers.append(
+        {MemRefType::get(xSize, types.results),
+         MemRefType::get(wSize, shape.weightGradient ? shape.weightGradient
+                                                     : types.computed())});
   int64_t scratchSize = plan.sharedSize + plan.workerSize * kMaxWorkers;
   buffers.push_back(flat(scratchSize));
   if (usesDots())
@@ -306,25 +314,22 @@ void HeadWriter::prefetchTile(int64_t rows, int64_t columns, Value buffer,
     write.prefetchRow(buffer, write.add(place, i * stride), columns);
 }
 
-// `addsTo` says at run time whether the tile is accumulated.
+// With the elements at `addend`, if there is one, added to them.
 void HeadWriter::storeTile(ArrayRef<Value> sums, int64_t rows, int64_t columns,
-                           Value buffer, Value place, int64_t stride,
-                           Value addsTo) {
-  auto storeAll = [&](bool adds) {
-    for (auto [number, sum] : llvm::enumerate(sums)) {
-      int64_t vectors = sums.size() / rows;
-      int64_t i = number / vectors, j = number % vectors * write.lanes;
-      int64_t size = std::min(write.lanes, columns - j);
-      Value values = write.firstLanes(sum, size);
-      Value at = write.add(place, i * stride + j);
-      if (adds)
-        values = addFloat(values, write.load(buffer, at, size));
-      write.store(values, buffer, at);
-    }
-  };
-  if (!addsTo)
-    return storeAll(false);
-  write.branch(addsTo, [&] { storeAll(true); }, [&] { storeAll(false); });
+                           const Place &target, int64_t stride,
+                           const Place &addend) {
+  for (auto [number, sum] : llvm::enumerate(sums)) {
+    int64_t vectors = sums.size() / rows;
+    int64_t i = number / vectors, j = number % vectors * write.lanes;
+    int64_t size = std::min(write.lanes, columns - j);
+    int64_t offset = i * stride + j;
+    Value values = write.firstLanes(sum, size);
+    if (addend.buffer)
+      values =
+          addFloat(values, write.load(addend.buffer,
+                                      write.add(addend.base, offset), size));
+    write.store(values, target.buffer, write.add(target.base, offset));
+  }
 }
 
 // X^T for the logits, and X for dW, of one panel of tokens.
@@ -427,7 +432,7 @@ void HeadWriter::computeTiles(Value block, Value panel, Value logits) {
             write.add(logits, write.mul(write.sub(row, begin), plan.lanes));
         storeTile(multiply(rows, plan.lanes, left, right,
                            write.index(shape.width), shape.width),
-                  rows, plan.lanes, scratch, place, plan.lanes, Value());
+                  rows, plan.lanes, {scratch, place}, plan.lanes);
       });
 }
 

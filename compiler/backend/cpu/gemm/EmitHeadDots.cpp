@@ -149,7 +149,6 @@ void HeadWriter::accumulateInputDots(Value block, Value slice, Value inChunk,
 // dW[v,d] = or += sum over the tokens t of the chunk of P[v,t] X[t,d].
 void HeadWriter::computeWeightDots(Value block, const Chunk &chunk) {
   Value begin = write.mul(block, plan.blockRows), end = blockEnd(block);
-  Value isLater = negate(write.isEqual(chunk.first, write.index(0)));
   Value tile = write.add(workerBase, plan.dots.tile);
   Value columns =
       write.add(write.mul(chunk.first, kDotStepElements), 2 * plan.columns);
@@ -163,9 +162,13 @@ void HeadWriter::computeWeightDots(Value block, const Chunk &chunk) {
               write.add(columns, write.mul(number, plan.dots.tokenStride));
           dots.multiply({panels, left}, {panels, right}, chunk.count,
                         {scratch, tile}, kDotBlock, yes());
-          Value column = write.mul(number, kDotBlock);
+          Value place = write.add(write.mul(row, shape.width),
+                                  write.mul(number, kDotBlock));
           auto storeRows = [&](int64_t size) {
-            storeWeightRows(row, rows, column, size, isLater);
+            storeWeights(chunk, place,
+                         [&](const Place &target, const Place &addend) {
+                           storeWeightRows(rows, size, target, addend);
+                         });
           };
           if (tail == 0)
             return storeRows(kDotBlock);
@@ -177,24 +180,23 @@ void HeadWriter::computeWeightDots(Value block, const Chunk &chunk) {
 }
 
 // From the worker's tile.
-void HeadWriter::storeWeightRows(Value row, Value rows, Value column,
-                                 int64_t columns, Value isLater) {
+void HeadWriter::storeWeightRows(Value rows, int64_t columns,
+                                 const Place &target, const Place &addend) {
   Value tile = write.add(workerBase, plan.dots.tile);
-  auto storeAll = [&](bool adds) {
-    write.loop(write.index(0), rows, 1, [&](Value i) {
-      Value from = write.add(tile, write.mul(i, kDotBlock));
-      Value to = write.add(write.mul(write.add(row, i), shape.width), column);
-      for (int64_t j = 0; j < columns; j += write.lanes) {
-        int64_t size = std::min(write.lanes, columns - j);
-        Value values = write.load(scratch, write.add(from, j), size);
-        Value at = write.add(to, j);
-        if (adds)
-          values = addFloat(values, write.load(dw, at, size));
-        write.store(values, dw, at);
-      }
-    });
-  };
-  write.branch(isLater, [&] { storeAll(true); }, [&] { storeAll(false); });
+  write.loop(write.index(0), rows, 1, [&](Value row) {
+    Value from = write.add(tile, write.mul(row, kDotBlock));
+    Value offset = write.mul(row, shape.width);
+    for (int64_t j = 0; j < columns; j += write.lanes) {
+      int64_t size = std::min(write.lanes, columns - j);
+      auto at = [&](const Place &place) {
+        return write.add(write.add(place.base, offset), j);
+      };
+      Value values = write.load(scratch, write.add(from, j), size);
+      if (addend.buffer)
+        values = addFloat(values, write.load(addend.buffer, at(addend), size));
+      write.store(values, target.buffer, at(target));
+    }
+  });
 }
 
 // Adds the slices in order.

@@ -94,16 +94,42 @@ void HeadWriter::accumulateInputGradient(Value block, Value slice,
             plan.tile.rows};
         Value place = write.add(base, write.mul(column, plan.lanes));
         prefetchTile(rows, plan.lanes, scratch, place, plan.lanes);
-        storeTile(multiply(rows, plan.lanes, left, right, depth, factor), rows,
-                  plan.lanes, scratch, place, plan.lanes, negate(isFirst));
+        SmallVector<Value> sums =
+            multiply(rows, plan.lanes, left, right, depth, factor);
+        Place target = {scratch, place};
+        auto store = [&](const Place &addend) {
+          storeTile(sums, rows, plan.lanes, target, plan.lanes, addend);
+        };
+        write.branch(isFirst, [&] { store({}); }, [&] { store(target); });
       });
+}
+
+// Elements of dW from `place` on: where they go after a chunk, and the sums of
+// chunks before it.
+void HeadWriter::storeWeights(
+    const Chunk &chunk, Value place,
+    llvm::function_ref<void(const Place &target, const Place &addend)> store) {
+  Place weights = {dw, place};
+  if (plan.chunks == 1)
+    return store(weights, {});
+  Place sums = weights;
+  if (plan.weightSums >= 0)
+    sums = {scratch, write.add(place, plan.weightSums)};
+  Value isFirst = write.isEqual(chunk.first, write.index(0));
+  Value isLast = write.isEqual(write.add(chunk.first, chunk.count),
+                               write.index(plan.panels));
+  auto storeEarlier = [&] {
+    write.branch(isFirst, [&] { store(sums, {}); }, [&] { store(sums, sums); });
+  };
+  if (plan.weightSums < 0)
+    return storeEarlier();
+  write.branch(isLast, [&] { store(weights, sums); }, storeEarlier);
 }
 
 // dW[v,d] = or += sum over the tokens t of the chunk of P[v,t] X[t,d].
 void HeadWriter::computeWeightGradient(Value block, const Chunk &chunk) {
   Value begin = write.mul(block, plan.blockRows), end = blockEnd(block);
   Value depth = write.mul(chunk.count, plan.lanes);
-  Value isLater = negate(write.isEqual(chunk.first, write.index(0)));
   Value probabilities = probabilityPanel(block, write.index(0));
   int64_t square = plan.lanes * plan.lanes;
   auto emitColumn = [&](Value subBegin, Value subEnd, Value column,
@@ -127,8 +153,12 @@ void HeadWriter::computeWeightGradient(Value block, const Chunk &chunk) {
               plan.blockRows * plan.lanes};
           Value place = write.add(write.mul(row, shape.width), column);
           prefetchTile(rows, columns, dw, place, shape.width);
-          storeTile(multiply(rows, columns, left, right, depth, plan.lanes),
-                    rows, columns, dw, place, shape.width, isLater);
+          SmallVector<Value> sums =
+              multiply(rows, columns, left, right, depth, plan.lanes);
+          storeWeights(
+              chunk, place, [&](const Place &target, const Place &addend) {
+                storeTile(sums, rows, columns, target, shape.width, addend);
+              });
         });
   };
   int64_t tail = shape.width % plan.lanes;

@@ -42,6 +42,8 @@ struct HeadPlan {
   int64_t transposed, columns, maxima, factors, labelLogits, hits, weights;
   int64_t losses, counts; ///< By panel.
   int64_t probabilities, partials;
+  int64_t weightSums; ///< Of dW that is rounded after the last of several
+                      ///< chunks, as dW is; else -1.
   int64_t sharedSize, workerSize;
   int64_t leftPanelStride; ///< Of W^T packed per worker.
   DotHeadPlan dots;
@@ -69,6 +71,7 @@ public:
   StagePlan emit();
 
 private:
+  using Place = DotWriter::Operand; // The buffer is null if there is none.
   using Body = llvm::function_ref<void(mlir::Value item, const Chunk &)>;
   void define(const KernelStage &stage, Body body,
               bool hasItemPerPanel = false);
@@ -105,8 +108,8 @@ private:
   void accumulateInputDots(mlir::Value block, mlir::Value slice,
                            mlir::Value inChunk, mlir::Value panels);
   void computeWeightDots(mlir::Value block, const Chunk &chunk);
-  void storeWeightRows(mlir::Value row, mlir::Value rows, mlir::Value column,
-                       int64_t columns, mlir::Value isLater);
+  void storeWeightRows(mlir::Value rows, int64_t columns, const Place &target,
+                       const Place &addend);
   void reduceInputDots(mlir::Value inChunk, const Chunk &chunk);
   mlir::Value probabilityDots(mlir::Value block, mlir::Value row,
                               mlir::Value inChunk);
@@ -135,8 +138,11 @@ private:
   void prefetchTile(int64_t rows, int64_t columns, mlir::Value buffer,
                     mlir::Value place, int64_t stride);
   void storeTile(llvm::ArrayRef<mlir::Value> sums, int64_t rows,
-                 int64_t columns, mlir::Value buffer, mlir::Value place,
-                 int64_t stride, mlir::Value addsTo);
+                 int64_t columns, const Place &target, int64_t stride,
+                 const Place &addend = {});
+  void storeWeights(
+      const Chunk &chunk, mlir::Value place,
+      llvm::function_ref<void(const Place &target, const Place &)> store);
   mlir::Value blockEnd(mlir::Value block);
   mlir::Value probabilityPanel(mlir::Value block, mlir::Value inChunk);
   mlir::Value statistics(int64_t part, mlir::Value block, mlir::Value inChunk);
@@ -145,9 +151,6 @@ private:
     return mlir::arith::ConstantOp::create(
         builder, write.loc,
         builder.getFloatAttr(shape.types.computed(), value));
-  }
-  mlir::Value negate(mlir::Value condition) {
-    return mlir::arith::XOrIOp::create(builder, write.loc, condition, yes());
   }
   mlir::Value exponential(mlir::Value value) {
     return mlir::math::ExpOp::create(builder, write.loc, value);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/gemm/EmitHead.h"
+#include "runtime/NarrowFloats.h"
 #include "test/compiler/backend/cpu/KernelRunner.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +10,7 @@
 #include <random>
 
 using namespace kiln::cpu;
+using kiln::Bfloat16;
 using namespace mlir;
 
 namespace {
@@ -19,9 +21,9 @@ struct Reference {
 };
 
 // The class with the greatest logit.
-template <typename Element>
-int32_t findGreatest(const Element *x, int64_t width, int64_t vocabulary,
-                     const Element *w) {
+template <typename Operand>
+int32_t findGreatest(const Operand *x, int64_t width, int64_t vocabulary,
+                     const Operand *w) {
   double greatest = -1e300;
   int32_t found = 0;
   for (int64_t v = 0; v < vocabulary; ++v) {
@@ -35,9 +37,9 @@ int32_t findGreatest(const Element *x, int64_t width, int64_t vocabulary,
   return found;
 }
 
-template <typename Element>
+template <typename Operand>
 Reference computeReference(int64_t tokens, int64_t width, int64_t vocabulary,
-                           const Element *x, const Element *w,
+                           const Operand *x, const Operand *w,
                            const int32_t *labels) {
   Reference result;
   result.dx.resize(tokens * width);
@@ -61,35 +63,38 @@ Reference computeReference(int64_t tokens, int64_t width, int64_t vocabulary,
     for (int64_t v = 0; v < vocabulary; ++v) {
       double p = std::exp(logits[v] - logSum) - (v == labels[t]);
       for (int64_t d = 0; d < width; ++d) {
-        result.dx[t * width + d] += p * w[v * width + d];
-        result.dw[v * width + d] += p * x[t * width + d];
+        result.dx[t * width + d] += p * double(w[v * width + d]);
+        result.dw[v * width + d] += p * double(x[t * width + d]);
       }
     }
   }
   return result;
 }
 
-template <typename Element>
+// Results are of the type that the kernel computes in.
+template <typename Element, typename Operand = Element>
 void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
-           double scale = 1) {
+           double scale = 1, const CpuTarget &target = CpuTarget::host()) {
+  constexpr bool isNarrow = sizeof(Operand) == 2;
   SCOPED_TRACE(std::to_string(tokens) + "x" + std::to_string(width) + "x" +
                std::to_string(vocabulary));
   std::mt19937 random(5);
-  LoadedKernel kernel(CpuTarget::host(), [&](ModuleOp module,
-                                             const CpuTarget &cpu) {
+  LoadedKernel kernel(target, [&](ModuleOp module, const CpuTarget &cpu) {
     Type type = Float32Type::get(module.getContext());
     if (sizeof(Element) == 8)
       type = Float64Type::get(module.getContext());
+    Type operands = isNarrow ? BFloat16Type::get(module.getContext()) : type;
     return emitHead(module, "head",
-                    {tokens, width, vocabulary, {type, type}, gradients}, cpu);
+                    {tokens, width, vocabulary, {operands, type}, gradients},
+                    cpu);
   });
   auto bytes = [](int64_t count) { return count * sizeof(Element); };
-  GuardedBuffer xBuffer(bytes(tokens * width)),
-      wBuffer(bytes(vocabulary * width)), labelBuffer(tokens * 4),
+  GuardedBuffer xBuffer(tokens * width * sizeof(Operand)),
+      wBuffer(vocabulary * width * sizeof(Operand)), labelBuffer(tokens * 4),
       lossBuffer(bytes(1)), correctBuffer(bytes(1)),
       dxBuffer(bytes(tokens * width)), dwBuffer(bytes(vocabulary * width));
-  auto *x = static_cast<Element *>(xBuffer.data());
-  auto *w = static_cast<Element *>(wBuffer.data());
+  auto *x = static_cast<Operand *>(xBuffer.data());
+  auto *w = static_cast<Operand *>(wBuffer.data());
   auto *labels = static_cast<int32_t *>(labelBuffer.data());
   auto *loss = static_cast<Element *>(lossBuffer.data());
   auto *correct = static_cast<Element *>(correctBuffer.data());
@@ -97,9 +102,9 @@ void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
   auto *dw = static_cast<Element *>(dwBuffer.data());
   std::normal_distribution<double> normal;
   for (int64_t i = 0; i < tokens * width; ++i)
-    x[i] = normal(random);
+    x[i] = Operand(float(normal(random)));
   for (int64_t i = 0; i < vocabulary * width; ++i)
-    w[i] = scale * normal(random);
+    w[i] = Operand(float(scale * normal(random)));
   for (int64_t t = 0; t < tokens; ++t)
     labels[t] = t % 7 == 3   ? -1
                 : t % 4 == 1 ? findGreatest(x + t * width, width, vocabulary, w)
@@ -122,6 +127,9 @@ void check(int64_t tokens, int64_t width, int64_t vocabulary, bool gradients,
   EXPECT_EQ(*correct, reference.correct);
   if (!gradients)
     return;
+  // Probabilities are rounded to the type of the operands.
+  if (isNarrow)
+    tolerance = 0x1p-8;
   tolerance *= 1 + scale * std::sqrt(double(width));
   for (int64_t i = 0; i < tokens * width; ++i)
     ASSERT_NEAR(dx[i], reference.dx[i], tolerance) << "dX at " << i;
@@ -148,6 +156,37 @@ TEST(Head, DoublePrecision) {
 TEST(Head, LossOnly) {
   check<float>(33, 17, 50, false);
   check<float>(530, 64, 1001, false);
+}
+
+void checkDots(const CpuTarget &target) {
+  check<float, Bfloat16>(1, 1, 1, true, 1, target);
+  check<float, Bfloat16>(33, 17, 50, true, 1, target);
+  check<float, Bfloat16>(64, 32, 384, true, 1, target);
+  check<float, Bfloat16>(47, 70, 1001, true, 1, target);
+  check<float, Bfloat16>(1061, 24, 4003, true, 1, target);
+  check<float, Bfloat16>(33, 17, 50, false, 1, target);
+  check<float, Bfloat16>(40, 64, 700, true, 30, target);
+}
+
+TEST(Head, DotProductsOfTheHost) {
+  CpuTarget target = CpuTarget::host();
+  if (target.dots == DotUnit::none)
+    GTEST_SKIP() << "this processor multiplies bf16 no faster than f32";
+  checkDots(target);
+}
+
+TEST(Head, ExpandedDotProducts) {
+  CpuTarget target = CpuTarget::host();
+  target.vectorBytes = 64;
+  target.dots = DotUnit::pairs;
+  target.expandsDots = true;
+  checkDots(target);
+}
+
+TEST(Head, OperandsOf16BitsAreWidenedElsewhere) {
+  CpuTarget target = CpuTarget::host();
+  target.dots = DotUnit::none;
+  checkDots(target);
 }
 
 // Logits of several hundred overflow unless the maximum is taken off.
