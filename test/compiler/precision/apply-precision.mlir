@@ -47,6 +47,7 @@ kiln.variable @b : tensor<4xf32> parameter zeros
 //   CAST-DAG:   %[[X16:.*]] = kiln.convert %[[X]] : tensor<?x4xf32> -> tensor<?x4xbf16>
 //       CAST:   kiln.contract "bk,kn->bn" %[[X16]], %[[W16]] {{.*}} -> tensor<?x4xf32>
 //   CAST-NOT:   kiln.convert
+// CAST-LABEL: func.func @head(
 
 // NONE: %{{.*}}: tensor<4x4xbf16> {kiln.gradient_type = f32, kiln.variable = @w}
 
