@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Computes the golden losses with PyTorch and writes <case>.json beside this file, for the cases named or for all.
+"""Computes the golden losses with PyTorch and writes <case>.json beside this file.
 
-Nothing here comes from Kiln: the models are written again from their definition or are those of other libraries, and
+usage: make_goldens.py [--precision f32|f64|bf16]... [CASE]...
+Without names all cases are computed. With precisions the other numbers of the files stay. Nothing here comes from Kiln: the models are written again from their definition or are those of other libraries, and
 the initial weights and the order of samples, which are functions of seed, name and index, are written again too. Needs
 torch, numpy, transformers and safetensors.
 """
 
+import argparse
 import json
 import math
 import re
-import sys
 import tempfile
 from pathlib import Path
 
@@ -18,13 +19,16 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
+from torch.func import functional_call
 
 import cases
 import references
 from draws import normal, uniform
+from rounding import cross_entropy, prepare, split, widen, working_copy
 from samples import Samples
 
 FOLDER = Path(__file__).resolve().parent
+PRECISIONS = {"f32": torch.float32, "f64": torch.float64, "bf16": torch.bfloat16}
 
 
 class Parameters(dict):
@@ -57,15 +61,16 @@ def mlp_loss(p, model, batch):
         x = x @ p.uniform(f"fc{number}.weight", (x.shape[1], size), bound) + p.uniform(f"fc{number}.bias", (size,), bound)
         if number < len(sizes):
             x = torch.relu(x)
-    return F.cross_entropy(x, batch["label"])
+    return cross_entropy(x, batch, "label")
 
 
 def gpt_loss(p, model, batch):
     hidden, heads, biases = model["hidden"], model["heads"], model.get("biases", True)
 
     def norm(name, x):
-        shift = p.constant(f"{name}.bias", hidden, 0.0) if biases else None
-        return F.layer_norm(x, (hidden,), p.constant(f"{name}.weight", hidden, 1.0), shift, 1e-5)
+        shift = widen(p.constant(f"{name}.bias", hidden, 0.0)) if biases else None
+        scale = widen(p.constant(f"{name}.weight", hidden, 1.0))
+        return F.layer_norm(widen(x), (hidden,), scale, shift, 1e-5).to(x.dtype)
 
     def linear(name, x, out, deviation=0.02):
         y = x @ p.normal(f"{name}.weight", (x.shape[-1], out), deviation)
@@ -74,13 +79,14 @@ def gpt_loss(p, model, batch):
     def attention(packed):
         samples, sequence, _ = packed.shape
         q, k, v = (part.view(samples, sequence, heads, -1).transpose(1, 2) for part in packed.split(hidden, dim=2))
-        scores = q @ k.transpose(2, 3) / math.sqrt(hidden // heads)
+        scores = widen(q) @ widen(k).transpose(2, 3) / math.sqrt(hidden // heads)
         future = torch.ones(sequence, sequence, dtype=torch.bool).triu(1)
-        weights = scores.masked_fill(future, -math.inf).softmax(-1)
+        weights = scores.masked_fill(future, -math.inf).softmax(-1).to(v.dtype)
         return (weights @ v).transpose(1, 2).reshape(samples, sequence, hidden)
 
     residual = 0.02 / math.sqrt(2 * model["layers"])
-    x = p.normal("wte.weight", (model["vocabulary"], hidden), 0.02)[batch["tokens"]]
+    table = p.normal("wte.weight", (model["vocabulary"], hidden), 0.02)
+    x = widen(table)[batch["tokens"]].to(table.dtype)
     if model.get("positions", "learned") == "learned":
         x = x + p.normal("wpe.weight", (model["sequence"], hidden), 0.02)
     for number in range(model["layers"]):
@@ -90,8 +96,8 @@ def gpt_loss(p, model, batch):
         wide = linear(f"{name}.mlp.c_fc", norm(f"{name}.ln_2", x), model["feed_forward"])
         x = x + linear(f"{name}.mlp.c_proj", F.gelu(wide, approximate="tanh"), hidden, residual)
     head = "wte.weight" if model.get("tied_head", True) else "lm_head.weight"
-    logits = norm("ln_f", x) @ p.normal(head, (model["vocabulary"], hidden), 0.02).T
-    return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
+    logits = widen(norm("ln_f", x)) @ widen(p.normal(head, (model["vocabulary"], hidden), 0.02)).T
+    return cross_entropy(logits, batch, "labels")
 
 
 def build_optimizer(parameters, options):
@@ -117,27 +123,41 @@ def learning_rate(training, step):
     return rate * min(step / warmup, 1) if warmup else rate
 
 
-def definition(config, precision):
-    """Parameters, and the loss of a batch, of a model that is written here."""
+def definition(config, precision, batch):
+    """Parameters of a model that is written here, and its loss as a function of parameters and batch."""
     model = config["model"]
     loss_of = {"mlp": mlp_loss, "gpt": gpt_loss}[model["kind"]]
     parameters = Parameters(config["training"].get("seed", 0), precision)
-    return parameters, lambda batch: loss_of(parameters, model, batch)
+    loss_of(parameters, model, batch)  # Makes them.
+    return parameters, lambda read, batch: loss_of(read, model, batch)
 
 
-def train(config, loss_of, parameters, samples):
-    training, optimizer, losses = config["training"], None, []
+def differentiate(loss_of, parameters, batches, precision):
+    """The loss of all micro-batches, whose gradient the parameters get."""
+    working = working_copy(parameters) if precision == torch.bfloat16 else parameters
+    total = 0
+    for value in parameters.values():
+        value.grad = torch.zeros_like(value)
+    for batch in batches:
+        loss = loss_of(working, batch)
+        total += loss.item()
+        for value, grad in zip(parameters.values(), torch.autograd.grad(loss, list(working.values()))):
+            value.grad += grad.to(value.dtype)
+    return total
+
+
+def train(config, loss_of, parameters, samples, precision):
+    training, losses = config["training"], []
+    optimizer = build_optimizer(parameters, training["optimizer"])
+    # Micro-batches change what is rounded; without rounding they are left out.
+    size = training.get("micro_batch" if precision == torch.bfloat16 else "global_batch", training["global_batch"])
     for step in range(training["steps"]):
-        loss = loss_of(samples.batch(step))
-        optimizer = optimizer or build_optimizer(parameters, training["optimizer"])
-        optimizer.zero_grad()
-        loss.backward()
+        losses.append(differentiate(loss_of, parameters, split(samples.batch(step), size), precision))
         if training.get("clip_norm"):
             torch.nn.utils.clip_grad_norm_(parameters.values(), training["clip_norm"])
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(training, step + 1)
         optimizer.step()
-        losses.append(loss.item())
     return losses
 
 
@@ -154,21 +174,24 @@ def load_weights(module, path):
     return shapes
 
 
-def run(name, folder, golden):
+def run(name, folder, golden, precision):
     """Adds the losses of a case to its golden, and what weights there are before and after if they come from a file."""
-    config = cases.CASES[name]
-    for precision, kind in (("f32", torch.float32), ("f64", torch.float64)):
-        samples = Samples(config, folder, kind)
-        if "init" not in config["training"]:
-            parameters, loss_of = definition(config, kind)
-            golden[precision] = train(config, loss_of, parameters, samples)
-            continue
-        module = references.build(config["model"])
-        golden["shapes"] = load_weights(module, folder / config["training"]["init"])
-        module.to(kind)
-        golden[precision] = train(config, module, dict(module.named_parameters()), samples)
-        golden["weights"] = {name: cases.fingerprint(name, value.flatten().tolist())
-                             for name, value in module.state_dict().items() if not cases.is_counter(name)}
+    config, kind = cases.CASES[name], PRECISIONS[precision]
+    stored = torch.float64 if precision == "f64" else torch.float32
+    samples = Samples(config, folder, kind)
+    if "init" not in config["training"]:
+        parameters, loss_of = definition(config, stored, Samples(config, folder, stored).batch(0))
+        golden[precision] = train(config, loss_of, parameters, samples, kind)
+        return
+    module = references.build(config["model"])
+    golden["shapes"] = load_weights(module, folder / config["training"]["init"])
+    prepare(module.to(stored))
+    golden[precision] = train(config, lambda read, batch: functional_call(module, read, (batch,)),
+                              dict(module.named_parameters()), samples, kind)
+    weights = {name: cases.fingerprint(name, value.flatten().tolist())
+               for name, value in module.state_dict().items() if not cases.is_counter(name)}
+    if precision == "f64":
+        golden["weights"] = weights
 
 
 def to_text(golden):
@@ -178,17 +201,27 @@ def to_text(golden):
 
 
 def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("cases", nargs="*", default=list(cases.CASES))
+    parser.add_argument("--precision", action="append", choices=PRECISIONS)
+    options = parser.parse_args()
     torch.set_num_threads(2)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         for data in cases.DATA:
             cases.write_data(data, folder / data)
-        for name in sys.argv[1:] or cases.CASES:
-            golden = {"torch": torch.__version__.split("+")[0]}
-            run(name, folder, golden)
-            (FOLDER / f"{name}.json").write_text(to_text(golden))
-            spread = max(abs(a - b) / abs(b) for a, b in zip(golden["f32"], golden["f64"]))
-            print(f"{name}: {golden['f64'][0]:.6f} to {golden['f64'][-1]:.6f}, f32 is within {spread:.1e} of f64")
+        for name in options.cases:
+            path, golden = FOLDER / f"{name}.json", {"torch": torch.__version__.split("+")[0]}
+            if options.precision:
+                golden = json.loads(path.read_text())
+            for precision in options.precision or PRECISIONS:
+                run(name, folder, golden, precision)
+            path.write_text(to_text(golden))
+            spreads = {precision: max(abs(a - b) / abs(b) for a, b in zip(golden[precision], golden["f64"]))
+                       for precision in ("f32", "bf16")}
+            print(f"{name}: {golden['f64'][0]:.6f} to {golden['f64'][-1]:.6f}, f32 is within {spreads['f32']:.1e} of f64, "
+                  f"bf16 within {spreads['bf16']:.1e}")
+
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from rounding import cross_entropy
+
 
 def gpt(model):
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -12,7 +14,7 @@ def gpt(model):
     class Loss(GPT2LMHeadModel):
         def forward(self, batch):
             logits = super().forward(input_ids=batch["tokens"]).logits
-            return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
+            return cross_entropy(logits, batch, "labels")
 
     return Loss(GPT2Config(
         vocab_size=model["vocabulary"], n_positions=model["sequence"], n_embd=model["hidden"], n_layer=model["layers"],
@@ -25,9 +27,10 @@ def bert(model):
     class Loss(BertForPreTraining):
         def forward(self, batch):
             is_token = torch.arange(model["sequence"]) < batch["length"][:, None]
-            return super().forward(
-                input_ids=batch["tokens"], token_type_ids=batch["segments"], attention_mask=is_token.long(),
-                labels=batch["labels"], next_sentence_label=batch["next"]).loss
+            found = super().forward(
+                input_ids=batch["tokens"], token_type_ids=batch["segments"], attention_mask=is_token.long())
+            return (cross_entropy(found.prediction_logits, batch, "labels")
+                    + cross_entropy(found.seq_relationship_logits, batch, "next"))
 
     return Loss(BertConfig(
         vocab_size=model["vocabulary"], hidden_size=model["hidden"], num_hidden_layers=model["layers"],
@@ -53,7 +56,7 @@ class Classifier(nn.Module):
         is_padding = place >= lengths
         x = self.encoder(self.embedding(tokens) + self.positions(place), src_key_padding_mask=is_padding)
         mean = x.masked_fill(is_padding[:, :, None], 0).sum(1) / lengths
-        return F.cross_entropy(self.head(mean), batch["label"])
+        return cross_entropy(self.head(mean), batch, "label")
 
 
 class Basic(nn.Module):
@@ -134,7 +137,7 @@ class Resnet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
     def forward(self, batch):
-        return F.cross_entropy(self.logits(batch["image"]), batch["label"])
+        return cross_entropy(self.logits(batch["image"]), batch, "label")
 
 
 def build(model):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from draws import WORD, permute, philox, stream
+from rounding import IGNORED
 
 PADDING, UNKNOWN, CLASS, SEPARATOR, MASK = range(5)
 
@@ -151,8 +152,7 @@ class Documents:
             elif choice == 8:
                 tokens[position] = MASK + 1 + below(self.vocabulary.size - MASK - 1, bits[2])
         segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
-        # PyTorch wants a label for every token, and leaves out those of -100.
-        everywhere = torch.full((self.sequence,), -100)
+        everywhere = torch.full((self.sequence,), IGNORED)
         everywhere[positions] = torch.tensor(labels)
         return {"tokens": torch.tensor(padded(tokens, self.sequence, PADDING)),
                 "segments": torch.tensor(padded(segments, self.sequence, 0)), "length": torch.tensor(len(tokens)),
