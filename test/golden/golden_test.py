@@ -4,7 +4,8 @@
 
 usage: golden_test.py KILN [unittest arguments]
 In f32 they agree within 1e-4, with batch norm within 1e-3; in f64 within 1e-9, which leaves no room for a slightly
-different definition. Where the initial weights came from a file, those at the end go back into one, and are compared too.
+different definition; in bf16 within 1e-2 of PyTorch with the same policy. Where the initial weights came from a file,
+those at the end go back into one, and are compared too; in bf16 with those of f64, because masters are f32.
 """
 
 import json
@@ -38,9 +39,9 @@ class GoldenCase(unittest.TestCase):
         done = subprocess.run([KILN, *arguments], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
-    def train(self, name, golden, *overrides):
+    def train(self, name, golden, precision):
         """The losses, and the weights at the end if they are saved."""
-        case, output, run = cases.CASES[name], self.folder / "losses", self.folder / "run"
+        case, output, run = cases.config(name, precision), self.folder / "losses", self.folder / "run"
         config = self.folder / f"{name}.yaml"
         # JSON is YAML.
         config.write_text(json.dumps(case))
@@ -48,8 +49,7 @@ class GoldenCase(unittest.TestCase):
         if "init" in case["training"]:
             keep = ["--run-folder", run, "--resume=none"]
             cases.write_weights(self.folder / case["training"]["init"], golden["shapes"])
-        self.kiln("train", config, "--no-cache", "--losses", output, *keep, *overrides,
-                  f"devices.kind={DEVICE}")
+        self.kiln("train", config, "--no-cache", "--losses", output, *keep, f"devices.kind={DEVICE}")
         if DEVICE == "dry":
             self.skipTest("the run was checked; dry computes no losses to compare")
         losses = [float.fromhex(line.split()[2]) for line in output.read_text().splitlines()]
@@ -58,9 +58,9 @@ class GoldenCase(unittest.TestCase):
         self.kiln("checkpoint", "export", run, "-o", self.folder / "exported.safetensors")
         return losses, cases.read_weights(self.folder / "exported.safetensors")
 
-    def compare(self, name, precision, tolerance):
+    def compare(self, name, precision, tolerance, weight_tolerance):
         golden = json.loads((FOLDER / f"{name}.json").read_text())
-        losses, weights = self.train(name, golden, f"training.precision={precision}")
+        losses, weights = self.train(name, golden, precision)
         self.assertEqual(len(golden[precision]), cases.STEPS)
         self.assertEqual(len(losses), cases.STEPS)
         worst = 0
@@ -75,7 +75,7 @@ class GoldenCase(unittest.TestCase):
             for ours, theirs in zip(cases.fingerprint(tensor, values), wanted):
                 error = abs(ours - theirs) / max(wanted[0], 1e-30)
                 farthest = max(farthest, error)
-                self.assertLessEqual(error, 10 * tolerance, f"{tensor}: kiln {ours!r}, torch {theirs!r}")
+                self.assertLessEqual(error, weight_tolerance, f"{tensor}: kiln {ours!r}, torch {theirs!r}")
         print(f"{name} {precision}: losses within {worst:.1e}, weights within {farthest:.1e}", flush=True)
 
 
@@ -87,16 +87,20 @@ class LongGolden(GoldenCase):
     """Takes a minute; `./dev test --long` runs it."""
 
 
-def add_test(suite, name, precision, tolerance):
+def add_test(suite, name, precision, tolerance, weight_tolerance):
     def test(self):
-        self.compare(name, precision, tolerance)
+        self.compare(name, precision, tolerance, weight_tolerance)
 
     setattr(suite, f"test_{name.replace('-', '_')}_{precision}", test)
 
 
 for case in cases.CASES:
-    add_test(Golden, case, "f32", 1e-3 if cases.CASES[case]["model"]["kind"] == "resnet" else 1e-4)
-    add_test(LongGolden if case in cases.LARGE else Golden, case, "f64", 1e-9)
+    tolerance = 1e-3 if cases.CASES[case]["model"]["kind"] == "resnet" else 1e-4
+    others = LongGolden if case in cases.LARGE else Golden
+    add_test(Golden, case, "f32", tolerance, 10 * tolerance)
+    add_test(others, case, "f64", 1e-9, 1e-8)
+    # Half of the tensors of transformers move by more than 2e-2 in 20 steps.
+    add_test(others, case, "bf16", 1e-2, 2e-2)
 
 if __name__ == "__main__":
     KILN = sys.argv.pop(1)
