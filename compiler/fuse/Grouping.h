@@ -60,6 +60,9 @@ private:
   merge(llvm::ArrayRef<mlir::Operation *> some,
         llvm::ArrayRef<mlir::Operation *> others);
   llvm::SmallVector<Groups> findEdges(bool withVariables);
+  bool diesIn(OpGroup *group, mlir::Value value);
+  bool roundsLast(OpGroup *group);
+  bool isEager(OpGroup *group);
   llvm::SmallVector<OpGroup *> sort(llvm::ArrayRef<Groups> edges);
 
   OpGroup *getGroup(mlir::Operation *op) const { return groupOf.lookup(op); }

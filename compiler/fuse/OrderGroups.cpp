@@ -41,21 +41,54 @@ static bool isUpdate(OpGroup *group) {
   });
 }
 
+// Whether only this group reads a value, be it through views.
+bool Grouping::diesIn(OpGroup *group, Value value) {
+  return llvm::all_of(value.getUsers(), [&](Operation *user) {
+    return isMovement(user, Movement::view) ? diesIn(group, user->getResult(0))
+                                            : getGroup(user) == group;
+  });
+}
+
+// Whether it frees memory by rounding, to 16 bits, values that other groups
+// compute and nobody else reads, such as gradients. Variables stay anyway.
+bool Grouping::roundsLast(OpGroup *group) {
+  llvm::SmallPtrSet<Operation *, 4> seen;
+  int64_t freed = 0, stored = 0;
+  bool isRounding = false;
+  for (Operation *op : group->ops) {
+    isRounding |=
+        isElementwise(op) && isNarrow(getElementTypeOrSelf(op->getResult(0)));
+    for (Value operand : op->getOperands()) {
+      while (isMovement(operand.getDefiningOp(), Movement::view))
+        operand = operand.getDefiningOp()->getOperand(0);
+      Operation *maker = operand.getDefiningOp();
+      if (maker && needsKernel(maker) && getGroup(maker) != group &&
+          seen.insert(maker).second && diesIn(group, operand))
+        freed += getByteSize(operand.getType());
+    }
+    for (Value result : op->getResults())
+      if (!diesIn(group, result))
+        stored += getByteSize(result.getType());
+  }
+  return isRounding && stored < freed;
+}
+
 // Whether it needs no memory of its own, or frees some. Collectives keep their
 // place in the program, which is chosen for them.
-static bool isEager(OpGroup *group) {
+bool Grouping::isEager(OpGroup *group) {
   Operation *first = group->ops.front();
   if (isa<Collective>(first))
     return false;
   // The host takes one tensor after the other.
   if (auto transfer = dyn_cast<TransferOp>(first))
     return transfer.getMemory() == Memory::device || group->isScalar;
-  return !needsKernel(first) || isUpdate(group) || group->isScalar;
+  return !needsKernel(first) || isUpdate(group) || group->isScalar ||
+         roundsLast(group);
 }
 
-// Follows the program, except that updates of variables, and the scalars that
-// they wait for, run as soon as they can: then a gradient dies where it is
-// computed, while it is still in the cache.
+// Follows the program, except that updates of variables, the scalars that they
+// wait for, and roundings run as soon as they can: then a gradient dies where
+// it is computed, while it is still in the cache.
 SmallVector<OpGroup *> Grouping::sort(ArrayRef<Groups> edges) {
   SmallVector<unsigned> missing(groups.size());
   for (const Groups &readers : edges)

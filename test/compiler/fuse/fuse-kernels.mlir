@@ -315,3 +315,49 @@ kiln.program @not_read_anyway batch 4 {
     kiln.yield
   }
 }
+
+// A gradient that is wider than its messages is rounded where it is summed, though the norm that the rounding is fused
+// with is read last: until then it would take twice the memory.
+// CHECK-LABEL: kiln.program @rounding
+//       CHECK:   %[[SUM:.*]] = kiln.kernel(%{{.*}}) : (tensor<16x8xf32>) -> tensor<8xf32>
+//       CHECK:   kiln.kernel(%[[SUM]]) : (tensor<8xf32>) -> (tensor<8xbf16>, tensor<f32>)
+//       CHECK:   kiln.contract
+kiln.program @rounding batch 16 {
+  kiln.phase "call" repeat 1 first 0 samples 16 inputs ["x"] {
+  ^bb0(%x: tensor<16x8xf32>):
+    %sum = kiln.sum "bn->n" %x : tensor<16x8xf32> -> tensor<8xf32>
+    %y = kiln.contract "bk,bn->kn" %x, %x : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<8x8xf32>
+    %grad = kiln.convert %sum : tensor<8xf32> -> tensor<8xbf16>
+    %wide = kiln.convert %grad : tensor<8xbf16> -> tensor<8xf32>
+    %square = kiln.mul %wide, %wide : tensor<8xf32>
+    %norm = kiln.sum "n->" %square : tensor<8xf32> -> tensor<f32>
+    kiln.output "y", %y : tensor<8x8xf32>
+    kiln.output "grad", %grad : tensor<8xbf16>
+    kiln.output "norm", %norm : tensor<f32>
+    kiln.yield
+  }
+}
+
+// Rounding frees nothing where others read the wide value later, or where it is a variable: it keeps its place.
+// CHECK-LABEL: kiln.program @rounding_of_what_stays
+//       CHECK:   kiln.contract
+//       CHECK:   kiln.kernel
+//       CHECK:     kiln.convert
+//       CHECK:   kiln.kernel
+//       CHECK:     kiln.convert
+kiln.program @rounding_of_what_stays batch 16 {
+  kiln.phase "call" repeat 1 first 0 samples 16 inputs ["x"] {
+  ^bb0(%x: tensor<16x8xf32>):
+    %sum = kiln.sum "bn->n" %x : tensor<16x8xf32> -> tensor<8xf32>
+    %y = kiln.contract "bk,bn->kn" %x, %x : tensor<16x8xf32>, tensor<16x8xf32> -> tensor<8x8xf32>
+    %grad = kiln.convert %sum : tensor<8xf32> -> tensor<8xbf16>
+    %old = kiln.read @sums : tensor<8x4xf32>
+    %message = kiln.convert %old : tensor<8x4xf32> -> tensor<8x4xbf16>
+    kiln.output "y", %y : tensor<8x8xf32>
+    kiln.output "sum", %sum : tensor<8xf32>
+    kiln.output "grad", %grad : tensor<8xbf16>
+    kiln.output "message", %message : tensor<8x4xbf16>
+    kiln.yield
+  }
+}
+kiln.variable @sums : tensor<8x4xf32> gradient zeros
