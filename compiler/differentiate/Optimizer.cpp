@@ -200,21 +200,27 @@ SmallVector<Value> Optimizer::update(ArrayRef<VariableOp> parameters,
   SmallVector<Value> wide;
   for (Value grad : grads)
     wide.push_back(c.widen(grad));
-  Value scaleBefore;
+  Value norm = buildNorm(wide), scaleBefore, factor;
   if (lossScale) {
+    // The norm is that of the scaled gradients: unscaled ones would be stored,
+    // since both norm and update read them. The sum of their squares stays far
+    // within f32: an f16 is at most 65504, so 1e9 of them give 4.3e18, and sums
+    // of them over 1e6 micro-batches 4.3e30. Sums of gradients that never were
+    // f16 have no such bound; if theirs overflows, the step is skipped and the
+    // scale halved, as for any that is not finite.
     scaleBefore = lossScale->read(c);
-    wide = scale(wide, c.div(c.fill(1, scaleBefore), scaleBefore));
+    factor = c.div(c.fill(1, scaleBefore), scaleBefore);
+    norm = c.mul(norm, c.convertLike(factor, norm));
   }
-  Value norm = buildNorm(wide);
   isFinite = c.compare(Predicate::lt, c.add(c.abs(loss), norm),
                        std::numeric_limits<double>::infinity());
-  SmallVector<Value> scaled = wide;
   if (options.clipNorm > 0) {
-    Value factor =
+    Value clip =
         c.minimum(c.div(c.fill(options.clipNorm, norm), c.add(norm, 1e-6)),
                   c.fill(1, norm));
-    scaled = scale(wide, factor);
+    factor = factor ? c.mul(factor, c.convertLike(clip, factor)) : clip;
   }
+  SmallVector<Value> scaled = factor ? scale(wide, factor) : wide;
   assign(count, before, step);
   for (auto [parameter, grad] : llvm::zip_equal(parameters, scaled)) {
     if (options.optimizer == "sgd")
