@@ -71,10 +71,62 @@ void PhaseLowering::start(Operation *op, exec::CollectiveKind kind,
       strides, tickets,
       countReceived(pieces, kind, mesh.countParts(*mesh.findAxes(axes))));
   running.push_back({tickets++, pieces});
+  limitMessages();
+}
+
+// A phase without samples has no work that hides its sums: were all started at
+// once, their messages would take as much as all gradients. Two in flight keep
+// the link busy while the messages of the next are made.
+void PhaseLowering::limitMessages() {
+  constexpr int64_t kMostSums = 2;
+  if (!phase.getInputs().empty())
+    return;
+  auto holdsMessages = [](const Pieces &pieces) {
+    return pieces.areSummed && llvm::any_of(pieces.sources, [](Place place) {
+             return !place.buffer.getAlwaysLive();
+           });
+  };
+  int64_t excess = llvm::count_if(running,
+                                  [&](const auto &each) {
+                                    return holdsMessages(each.second);
+                                  }) -
+                   kMostSums;
+  wait([&](const Pieces &pieces) {
+    return holdsMessages(pieces) && excess-- > 0;
+  });
+}
+
+// The sums of a step are not read after its last phase.
+bool PhaseLowering::isDeadSum(ReadOp read, Operation *lastReader) {
+  bool isLastPhase =
+      !phase->getNextNode() || !isa<PhaseOp>(phase->getNextNode());
+  Place place = places.lookup(read.getResult());
+  return isLastPhase && place.buffer.getKind() == exec::BufferKind::gradient &&
+         llvm::none_of(readsOf.lookup(read.getVariableAttr().getAttr()),
+                       [&](ReadOp other) {
+                         Operation *last = lastUse(other.getResult());
+                         return last && lastReader->isBeforeInBlock(last);
+                       });
+}
+
+// The variable that only this message is made of, if nobody reads it later.
+std::optional<Place> PhaseLowering::findDeadSum(Value message, int64_t bytes) {
+  auto kernel = root(message).getDefiningOp<KernelOp>();
+  if (!kernel || kernel.getNumOperands() != 1 || kernel.getNumResults() != 1 ||
+      !message.hasOneUse() || !root(message).hasOneUse())
+    return std::nullopt;
+  auto read = root(kernel.getOperand(0)).getDefiningOp<ReadOp>();
+  if (!read || !isDeadSum(read, kernel))
+    return std::nullopt;
+  Place place = places.lookup(read.getResult());
+  if (int64_t(place.buffer.getBytes()) < bytes)
+    return std::nullopt;
+  return place;
 }
 
 // In the variable that it is assigned to, if nobody reads the old value later;
-// otherwise a sum lies over its own terms if nobody else reads them.
+// otherwise, if nobody else reads its own terms, a sum lies over what they were
+// rounded of, or over the terms.
 Place PhaseLowering::placeCollected(Operation *op, unsigned index) {
   Value result = op->getResult(index);
   SmallVector<Value> same = {result};
@@ -92,26 +144,24 @@ Place PhaseLowering::placeCollected(Operation *op, unsigned index) {
       if (!isReadLater)
         return variablePlace(assign.getVariable());
     }
+  Value operand = op->getOperand(index);
+  if (isa<AllReduceOp, ReduceScatterOp>(op))
+    if (auto place = findDeadSum(operand, getByteSize(result.getType())))
+      return *place;
   if (isa<AllReduceOp>(op)) {
-    Value operand = op->getOperand(index);
     Place place = places.lookup(root(operand));
-    // The sums of a step are not read after its last phase.
     auto read = root(operand).getDefiningOp<ReadOp>();
-    bool isLastPhase =
-        !phase->getNextNode() || !isa<PhaseOp>(phase->getNextNode());
-    bool isFree = !place.buffer.getAlwaysLive() ||
-                  (read && isLastPhase &&
-                   place.buffer.getKind() == exec::BufferKind::gradient);
+    bool isFree =
+        !place.buffer.getAlwaysLive() || (read && isDeadSum(read, op));
     if (isFree && lastUse(operand) == op &&
         llvm::count_if(op->getOperands(), [&](Value other) {
           return places.lookup(root(other)) == place;
         }) == 1)
       return place;
   }
-  bool isVariable =
-      isa_and_nonnull<ReadOp>(root(op->getOperand(index)).getDefiningOp());
+  bool isVariable = isa_and_nonnull<ReadOp>(root(operand).getDefiningOp());
   Location origin = withOrigin(
-      findOrigin(op->getOperand(index)), kOpAttribute,
+      findOrigin(operand), kOpAttribute,
       StringAttr::get(op->getContext(), op->getName().stripDialect()));
   return addPlace(origin, getByteSize(result.getType()), /*isOnHost=*/false,
                   isa<AllGatherOp>(op) && isVariable
@@ -121,6 +171,7 @@ Place PhaseLowering::placeCollected(Operation *op, unsigned index) {
 
 void PhaseLowering::lowerAllReduce(AllReduceOp op) {
   Pieces pieces;
+  pieces.areSummed = true;
   for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
     Place source = places.lookup(root(operand)),
           target = placeCollected(op, index);
@@ -140,6 +191,7 @@ template <typename Op> void PhaseLowering::lowerCutCollective(Op op) {
   constexpr bool isGather = std::is_same_v<Op, AllGatherOp>,
                  isSlice = std::is_same_v<Op, AllSliceOp>;
   Pieces pieces;
+  pieces.areSummed = std::is_same_v<Op, ReduceScatterOp>;
   for (auto [index, operand] : llvm::enumerate(op.getOperands())) {
     Value result = op.getResults()[index];
     Place source = places.lookup(root(operand)),

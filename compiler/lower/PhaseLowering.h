@@ -25,6 +25,7 @@ struct Pieces {
   llvm::SmallVector<Place> sources, targets;
   llvm::SmallVector<int64_t> outers, sizes, inners;
   mlir::Type element;
+  bool areSummed = false;
 
   void add(Place source, Place target, mlir::RankedTensorType whole,
            unsigned dimension, int64_t blocks, int64_t unit) {
@@ -70,6 +71,10 @@ private:
   void beforeWrite(const Place &place);
   void wait(llvm::function_ref<bool(const Pieces &)> isWanted);
   Place placeCollected(mlir::Operation *op, unsigned index);
+  /// Whether nothing reads a sum of the step after `lastReader`.
+  bool isDeadSum(ReadOp read, mlir::Operation *lastReader);
+  std::optional<Place> findDeadSum(mlir::Value message, int64_t bytes);
+  void limitMessages();
   void copy(Place source, Place target, int64_t bytes);
   void lowerOutput(OutputOp output);
   Place placeResult(KernelOp kernel, unsigned index,

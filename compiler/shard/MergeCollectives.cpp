@@ -43,7 +43,7 @@ struct MergeCollectivesPass : impl::MergeCollectivesBase<MergeCollectivesPass> {
 } // namespace
 
 static bool isReduction(Operation *op) {
-  auto collective = dyn_cast<Collective>(op);
+  auto collective = dyn_cast_or_null<Collective>(op);
   return collective && collective.reduces();
 }
 
@@ -65,6 +65,15 @@ static bool isLate(Operation *op) {
                              tensorType(op->getOperand(0)).hasStaticShape());
 }
 
+// Null if there is none.
+static Operation *findFirstUse(Operation *op) {
+  Operation *first = nullptr;
+  for (Operation *user : op->getUsers())
+    if (!first || user->isBeforeInBlock(first))
+      first = user;
+  return first;
+}
+
 // Moves arithmetic on scalars to its first use, so that sums of scalars before
 // it, such as those of the norm of all gradients, can share a bucket.
 static void sinkScalars(Block &block) {
@@ -76,13 +85,8 @@ static void sinkScalars(Block &block) {
           return tensorType(operand).getRank() == 0;
         }))
       scalars.push_back(&op);
-  for (Operation *op : llvm::reverse(scalars)) {
-    Operation *first = nullptr;
-    for (Operation *user : op->getUsers())
-      if (!first || user->isBeforeInBlock(first))
-        first = user;
-    op->moveBefore(first);
-  }
+  for (Operation *op : llvm::reverse(scalars))
+    op->moveBefore(findFirstUse(op));
 }
 
 // Moves views to the ops that compute their operands: a gradient is flattened
@@ -94,8 +98,63 @@ static void hoistViews(Block &block) {
         op.moveAfter(maker);
 }
 
+static bool isPointwise(Operation *op) {
+  auto structured = dyn_cast<Structured>(op);
+  return isMovement(op, Movement::view) || isa<ReadOp>(op) ||
+         (structured && structured.getReduction() == Reduction::none) ||
+         (op->getNumOperands() == 0 && isMemoryEffectFree(op));
+}
+
+// Moves an op, and what it alone reads, behind the last op on the way that does
+// more than to compute each element by itself.
+static void hoist(Operation *op) {
+  SmallVector<Operation *> moved = {op};
+  Operation *last = nullptr;
+  for (size_t index = 0; index < moved.size(); ++index)
+    for (Value operand : moved[index]->getOperands()) {
+      Operation *maker = operand.getDefiningOp();
+      if (maker && isPointwise(maker) && maker->hasOneUse())
+        moved.push_back(maker);
+      else if (maker && (!last || last->isBeforeInBlock(maker)))
+        last = maker;
+    }
+  if (!last)
+    return;
+  llvm::sort(moved,
+             [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); });
+  for (Operation *each : llvm::reverse(moved))
+    each->moveAfter(last);
+}
+
+// A wide gradient is masked and rounded to a message where the micro-batch
+// ends, and all of them would wait for that.
+static void hoistMessages(Block &block) {
+  SmallVector<Operation *> messages;
+  for (Operation &op : block)
+    if (isReduction(&op))
+      for (Value operand : op.getOperands())
+        if (Operation *maker = operand.getDefiningOp();
+            maker && isPointwise(maker) && maker->hasOneUse() &&
+            isNarrow(tensorType(operand).getElementType()))
+          messages.push_back(maker);
+  for (Operation *message : messages)
+    hoist(message);
+}
+
+// Moves conversions of sums to their first use, so that later sums can share
+// their bucket.
+static void sinkConversions(Block &block) {
+  for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block))) {
+    if (!isa<ConvertOp>(op) || op.use_empty() ||
+        !isReduction(op.getOperand(0).getDefiningOp()))
+      continue;
+    op.moveBefore(findFirstUse(&op));
+  }
+}
+
 void startSums(Block &block) {
   hoistViews(block);
+  hoistMessages(block);
   for (Operation &op : llvm::make_early_inc_range(block)) {
     if (!isReduction(&op))
       continue;
@@ -212,6 +271,7 @@ void MergeCollectivesPass::mergeLate(Block &block) {
 
 void MergeCollectivesPass::merge(Block &block) {
   sinkScalars(block);
+  sinkConversions(block);
   startSums(block);
   mergeLate(block);
   mergeGathers(block);
@@ -245,10 +305,7 @@ void MergeCollectivesPass::mergeGathers(Block &block) {
     gathers.push_back(fuse(bucket, bucket.front()));
   Operation *firstUse = nullptr; // Of the previous bucket.
   for (Operation *gather : gathers) {
-    Operation *use = nullptr;
-    for (Operation *user : gather->getUsers())
-      if (!use || user->isBeforeInBlock(use))
-        use = user;
+    Operation *use = findFirstUse(gather);
     if (firstUse && firstUse->isBeforeInBlock(gather) &&
         isReady(gather, firstUse))
       gather->moveBefore(firstUse);

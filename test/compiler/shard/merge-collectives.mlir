@@ -54,6 +54,46 @@ module attributes {kiln.mesh = #kiln.mesh<["data", "tensor"], [2, 2]>} {
     return %3 : tensor<2xf32>
   }
 
+  // What only converts a sum back waits for the use of the result, so that the next sum shares the bucket.
+  // CHECK-LABEL: @converted
+  // CHECK: %[[SUMS:.*]]:2 = kiln.all_reduce sum %{{.*}}, %{{.*}} over ["data"] : (tensor<2xbf16>, tensor<2xbf16>)
+  // CHECK-NEXT: kiln.convert %[[SUMS]]#0
+  // CHECK-NEXT: kiln.exp
+  func.func @converted(%x: tensor<2xf32>, %y: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>) {
+    %1 = kiln.convert %x : tensor<2xf32> -> tensor<2xbf16>
+    %2 = kiln.all_reduce sum %1 over ["data"] : (tensor<2xbf16>) -> tensor<2xbf16>
+    %3 = kiln.convert %2 : tensor<2xbf16> -> tensor<2xf32>
+    %4 = kiln.convert %y : tensor<2xf32> -> tensor<2xbf16>
+    %5 = kiln.all_reduce sum %4 over ["data"] : (tensor<2xbf16>) -> tensor<2xbf16>
+    %6 = kiln.convert %5 : tensor<2xbf16> -> tensor<2xf32>
+    %7 = kiln.exp %3 : tensor<2xf32>
+    return %7, %6 : tensor<2xf32>, tensor<2xf32>
+  }
+
+  // A gradient that is masked and rounded at the end is sent where it is computed.
+  // CHECK-LABEL: @rounded
+  // CHECK: kiln.contract
+  // CHECK-NEXT: kiln.iota
+  // CHECK: kiln.select
+  // CHECK-NEXT: %[[MESSAGE:.*]] = kiln.convert
+  // CHECK-NEXT: kiln.all_reduce sum %[[MESSAGE]] over ["data"] : (tensor<4xbf16>)
+  // CHECK-NEXT: kiln.exp
+  func.func @rounded(%x: tensor<4x4xf32>, %y: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xbf16>) {
+    %grad = kiln.contract "ab,b->a" %x, %y : tensor<4x4xf32>, tensor<4xf32> -> tensor<4xf32>
+    %work = kiln.exp %y : tensor<4xf32>
+    %more = kiln.contract "ab,b->a" %x, %work : tensor<4x4xf32>, tensor<4xf32> -> tensor<4xf32>
+    %index = kiln.iota : tensor<4xi32>
+    %end = kiln.constant 3.0 : tensor<i32>
+    %ends = kiln.broadcast "->a" %end : tensor<i32> -> tensor<4xi32>
+    %mask = kiln.compare lt %index, %ends : tensor<4xi32> -> tensor<4xi1>
+    %zero = kiln.constant 0.0 : tensor<f32>
+    %zeros = kiln.broadcast "->a" %zero : tensor<f32> -> tensor<4xf32>
+    %masked = kiln.select %mask, %grad, %zeros : tensor<4xi1>, tensor<4xf32>
+    %message = kiln.convert %masked : tensor<4xf32> -> tensor<4xbf16>
+    %sum = kiln.all_reduce sum %message over ["data"] : (tensor<4xbf16>) -> tensor<4xbf16>
+    return %more, %sum : tensor<4xf32>, tensor<4xbf16>
+  }
+
   // Two small variables are gathered together, while the previous bucket is used.
   // CHECK-LABEL: @ahead
   // CHECK: %[[A:.*]] = kiln.all_gather %{{.*}} -> tensor<16xf32>
