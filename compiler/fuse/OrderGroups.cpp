@@ -49,8 +49,9 @@ bool Grouping::diesIn(OpGroup *group, Value value) {
   });
 }
 
-// Whether it frees memory by rounding, to 16 bits, values that other groups
-// compute and nobody else reads, such as gradients. Variables stay anyway.
+// Whether it rounds to 16 bits, such as gradients, and thereby stores less than
+// it frees: values that other groups compute and nobody else reads. Variables
+// stay anyway.
 bool Grouping::roundsLast(OpGroup *group) {
   llvm::SmallPtrSet<Operation *, 4> seen;
   int64_t freed = 0, stored = 0;
