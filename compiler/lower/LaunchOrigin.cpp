@@ -28,6 +28,8 @@ static std::string findReadParameter(KernelOp kernel, SymbolTable &symbols) {
   for (Value operand : kernel.getOperands())
     if (auto read = operand.getDefiningOp<ReadOp>()) {
       auto variable = symbols.lookup<VariableOp>(read.getVariable());
+      if (variable && variable.getCopyOf())
+        return variable.getCopyOf()->str();
       if (variable && variable.getRole() == Role::parameter)
         return read.getVariable().str();
     }

@@ -116,6 +116,9 @@ class Command(KilnTest):
         self.assertEqual(err, "")
         for command in (("inspect", "m.kiln"), ("run", "m.kiln", "--steps", "2", "--profile")):
             self.assertRegex(self.kiln(*command)[0], r"\n *contract_\w+ .*  h\.\*\.attn\.c_attn, gradient of weight\n")
+        # A working copy has the name of its parameter.
+        self.kiln("compile", "tiny.yaml", "training.precision=bf16", "-o", "narrow.kiln")
+        self.assertRegex(self.kiln("inspect", "narrow.kiln")[0], r"\n *head_loss_\w+ .*  \w+\.weight\n")
 
     def test_loss_falls(self):
         out, _ = self.kiln("train", "tiny.yaml", "training.steps=60", "log.every=10",

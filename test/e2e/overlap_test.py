@@ -6,11 +6,12 @@ from harness import KilnTest, main, read_events
 
 class OverlapTest(KilnTest):
     def delay_that_fits(self, name):
-        """Microseconds by which every transfer can be late while compute still hides half of them."""
+        """Microseconds by which every transfer is late: a quarter of its share of the compute that can hide it, however
+        fast the machine is."""
         events = read_events(self.folder / name)
         launched = sum(event["dur"] for event in events if event["cat"] == "launch")
         transfers = sum(event["cat"] == "transfer" for event in events)
-        return max(1, int(launched / transfers / 8))
+        return max(1, int(launched / transfers / 4))
 
     def share_under_compute(self, name):
         """The share of all-gather and reduce-scatter time that overlaps the device's own launches."""
@@ -41,7 +42,7 @@ class OverlapTest(KilnTest):
             self.kiln("run", "m.kiln", "--losses", "slow", "--trace", "trace.json", "--no-run-folder")
             shares.append(self.share_under_compute("trace.json"))
             self.assertEqual((self.folder / "fast").read_text(), (self.folder / "slow").read_text())
-        print(shares, self.environment["KILN_FAULT"]);self.assertGreaterEqual(max(shares), 0.5)
+        self.assertGreaterEqual(max(shares), 0.5)
 
 
 if __name__ == "__main__":
