@@ -223,9 +223,15 @@ private:
   }
 
   /// As in one process: the first signal stops training after the step; before
-  /// training there is nothing to save, and a second signal ends it at once.
+  /// training there is nothing to save, and a later second signal ends it at
+  /// once.
   void stop(int signal) {
+    Clock::time_point now = Clock::now();
     bool isFirst = !stoppedBy_;
+    if (isFirst)
+      stoppedAt_ = now;
+    else if (now - stoppedAt_ < sameRequest)
+      return;
     stoppedBy_ = signal;
     isTraining_ = roster_.requestStop(signal);
     if (isFirst && isTraining_)
@@ -347,6 +353,7 @@ private:
   std::optional<uint32_t> lost_;
   int status_ = 0;
   int stoppedBy_ = 0;
+  Clock::time_point stoppedAt_;              // By the first signal.
   bool isTraining_ = false;                  // When it was stopped.
   std::optional<Clock::time_point> killing_; // When patience with mpirun ends.
 };

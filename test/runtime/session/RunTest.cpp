@@ -786,6 +786,26 @@ TEST_F(RunTest, ASignalSavesAndTellsSo) {
       << run.status.message();
 }
 
+// GNU timeout sends each signal twice, and the second may come at any moment.
+TEST_F(RunTest, ASignalThatRepeatsIsOneRequest) {
+  index.settings->training->steps = uint64_t{1} << 40;
+  index.settings->checkpoint.reset();
+  writeFile(folder / "losses", "");
+  std::thread killer([&] {
+    while (readFile(folder / "losses").empty())
+      std::this_thread::yield();
+    for (int i = 0; i < 50; ++i)
+      for (int number : {SIGTERM, SIGHUP})
+        ::kill(::getpid(), number);
+  });
+  Result run = train();
+  killer.join();
+  EXPECT_EQ(run.status.exitCode(), 75);
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{run.report.steps}));
+  // Saving took less than a second: the exit code is still to come.
+  ::kill(::getpid(), SIGTERM);
+}
+
 TEST_F(RunTest, EvaluatesOnDataHeldOut) {
   std::string text; // 10 samples of 8; three batches, the last of two.
   for (int i = 0; i < 81; ++i)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Several processes under mpirun: the same results as one, and the outcome when
 // one is lost, hangs or is told to stop.
+#include "runtime/session/Signals.h"
 #include "test/runtime/SampleArtifact.h"
 
 #include <chrono>
@@ -170,11 +171,16 @@ protected:
 
   /// A run without end, whose steps take a while.
   Child startLong(const std::string &more = "--no-run-folder",
-                  int processes = 4) {
+                  int processes = 4, int delay = 2000) {
     fs::remove(folder / "losses");
-    setenv("KILN_FAULT", "link:delay_us=2000", 1);
+    setenv("KILN_FAULT", ("link:delay_us=" + std::to_string(delay)).c_str(), 1);
     return start("'" KILN_COMMAND "' run -n " + std::to_string(processes) +
                  " sample --steps 1000000 --losses losses " + more);
+  }
+
+  /// Returns when a signal is no longer a repeat of one sent before.
+  static void awaitAnotherRequest() {
+    std::this_thread::sleep_for(sameRequest + std::chrono::milliseconds(100));
   }
 
   /// The ranks reported not to have come, by any rank.
@@ -449,6 +455,19 @@ TEST_F(RanksTest, StopAtAnyMoment) {
   }
 }
 
+// As GNU timeout sends it: to the command and to its process group.
+TEST_F(RanksTest, TakeASignalThatRepeatsForOne) {
+  Child command = startLong("--run-folder run", 2);
+  ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+  for (int i = 0; i < 20; ++i) {
+    command.signal(i % 2 ? SIGTERM : SIGHUP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(command.finish(), 75) << err();
+  EXPECT_THAT(err(), HasSubstr("a checkpoint is saved"));
+  expectNobodyLeft();
+}
+
 // The second signal does not wait for the step.
 TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
   setenv("KILN_FAULT", "link:delay_us=900000000", 1); // No step ends.
@@ -460,6 +479,8 @@ TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
   command.signal(SIGTERM);
   while (err().find("signal again") == std::string::npos && Clock::now() < end)
     std::this_thread::yield();
+  command.signal(SIGTERM); // The same request.
+  awaitAnotherRequest();
   command.signal(SIGINT);
   EXPECT_EQ(command.finish(), 128 + SIGINT) << err();
   EXPECT_THAT(err(), HasSubstr("stopped by signal 2 (SIGINT)"));
@@ -469,9 +490,11 @@ TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
 // It must not crash an mpirun that is already ending the ranks, either.
 TEST_F(RanksTest, EndCleanlyOnASecondSignalThatComesLate) {
   for (int round = 0; round < 3; ++round) {
-    Child command = startLong("--run-folder run --resume none");
-    ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+    // A step takes so long that the second signal is another request.
+    Child command = startLong("--run-folder run --resume none", 4, 150000);
+    ASSERT_NO_FATAL_FAILURE(awaitStep(1));
     command.signal(SIGINT);
+    awaitAnotherRequest();
     Clock::time_point end = Clock::now() + std::chrono::seconds(20);
     while (err().find("a checkpoint is saved") == std::string::npos &&
            Clock::now() < end)
