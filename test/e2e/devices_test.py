@@ -240,6 +240,8 @@ class DevicesTest(KilnTest):
         process = self.start("run", "m.kiln", "checkpoint.every=1")
         while not (self.folder / "runs/m/checkpoints/LATEST").exists():
             self.assertIsNone(process.poll())
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.wait(1)  # By then the step has begun.
         process.send_signal(signal.SIGTERM)
         self.assertIn("signal again", process.stderr.readline())
         process.send_signal(signal.SIGTERM)  # The same request.

@@ -121,22 +121,28 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   return command;
 }
 
+/// Makes mpirun end its ranks, stopped ones too, and itself.
+constexpr int endOfMpirun = SIGINT;
+
 [[noreturn]] void becomeLauncher(const std::vector<std::string> &command,
                                  const std::string &roster, pid_t parent) {
   // Ctrl-C is for the command, which tells the ranks in its own way.
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, endOfMpirun);
   if (getppid() != parent)
     _exit(1);
   int nothing = open("/dev/null", O_RDONLY);
   if (nothing >= 0)
     dup2(nothing, STDIN_FILENO);
-  // mpirun ends its ranks on SIGPIPE, even one that was started to ignore it;
-  // blocked, the signal never comes, and text that nobody reads is dropped.
-  sigset_t pipe;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  sigprocmask(SIG_BLOCK, &pipe, nullptr);
+  // mpirun ends its ranks on these signals, even if it was started to ignore
+  // them; it does not pass on that they are blocked. Text that nobody reads is
+  // dropped. A service manager sends its signal to all processes, and the ranks
+  // need time to save, which mpirun would not give them.
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  for (int number : {SIGPIPE, SIGTERM, SIGHUP})
+    sigaddset(&blocked, number);
+  sigprocmask(SIG_BLOCK, &blocked, nullptr);
   setenv(Roster::variable, roster.c_str(), 1);
   // Containers often forbid single copies, which then print warnings.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
@@ -295,10 +301,9 @@ private:
   void end() {
     constexpr std::chrono::seconds grace{5};
     roster_.close();
-    // SIGTERM makes mpirun first wake stopped ranks. An mpirun that is ending
-    // already would crash.
+    // An mpirun that is ending already would crash.
     if (!isEnding())
-      kill(mpirun_, SIGTERM);
+      kill(mpirun_, endOfMpirun);
     if (!killing_)
       killing_ = Clock::now() + grace;
   }
@@ -315,9 +320,11 @@ private:
     int code =
         WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
     // A rank that left by itself was not lost, even if its code says that a
-    // signal stopped it.
+    // signal stopped it. If that signal came to mpirun too, the rank was ended
+    // on its way out.
+    State done = stoppedBy_ ? State::leaving : State::left;
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank)
-      if (roster_.state(rank) == State::left && roster_.exitCode(rank) != 0)
+      if (roster_.state(rank) >= done && roster_.exitCode(rank) != 0)
         return roster_.exitCode(rank);
     if (isTimedOut_)
       return static_cast<int>(Code::timedOut);
