@@ -182,6 +182,22 @@ class Run(RunTest):
         self.assertEqual(len(self.metrics("a")), 8)
         self.assertIn("Resumed from", self.kiln("run", "a.kiln")[0])
 
+    def test_disk_that_is_full_at_the_start(self):
+        self.kiln("compile", "a.yaml", "-o", "a.kiln")
+        (self.folder / "full").mkdir()
+        mount = "mount -t tmpfs -o size=64k none full && head -c 65536 /dev/zero > full/filler; "
+        command = ["unshare", "-rm", "sh", "-c"]
+        if subprocess.run([*command, mount], cwd=self.folder, capture_output=True).returncode:
+            self.skipTest("no file system can be mounted")
+        for run in ("-n 1", ""):
+            process = subprocess.run([*command, f'{mount} exec "$0" run {run} a.kiln --run-folder full/a', harness.KILN],
+                                     cwd=self.folder, env=self.environment, capture_output=True, text=True)
+            self.assertEqual(process.returncode, 5, process.stderr)
+            self.assertNotIn("Step=", process.stdout)
+            self.assertRegex(process.stderr, r"kiln: error: (rank 0: )?run folder full/a: one state of this run needs "
+                                             r"\d+ bytes, and 0 are free; --run-folder puts it elsewhere")
+            self.assertNotIn("warning", process.stderr)
+
     def test_checkpoint_command(self):
         self.kiln("train", "a.yaml", "training.steps=3")
         out, _ = self.kiln("checkpoint")

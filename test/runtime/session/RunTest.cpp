@@ -358,6 +358,34 @@ TEST_F(RunTest, ARunFolderThatCannotBeWrittenIsRefusedAtOnce) {
   EXPECT_TRUE(RunFolder::open(folder / "run")->checkWritable().ok());
 }
 
+// The result would be lost, which is known before the first step.
+TEST_F(RunTest, AFullDiskAtTheStartIsRefusedAtOnce) {
+  ASSERT_TRUE(train().status.ok());
+  fs::remove(folder / "run/config.yaml");
+  fs::create_directories(folder / "run/config.yaml/mine");
+  index.settings->training->steps = 12;
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 5);
+  EXPECT_NE(run.status.message().find("config.yaml: cannot "),
+            std::string::npos)
+      << run.status.message();
+  EXPECT_NE(run.status.message().find("--no-run-folder keeps nothing"),
+            std::string::npos);
+  EXPECT_EQ(run.report.seconds, 0);
+  // If nothing is left to do, nothing is lost.
+  index.settings->training->steps = 10;
+  EXPECT_TRUE(train().status.ok());
+  EXPECT_EQ(warnings.size(), 1u);
+  Expected<RunFolder> opened = RunFolder::open(folder / "run");
+  EXPECT_TRUE(opened->checkRoom(1).ok());
+  Status status = opened->checkRoom(uint64_t{1} << 62);
+  EXPECT_EQ(status.code(), Code::io);
+  EXPECT_TRUE(status.message().starts_with(
+      "run folder " + (folder / "run") +
+      ": one state of this run needs 4611686018427387904 bytes, and "))
+      << status.message();
+}
+
 TEST_F(RunTest, ExplicitAutoGoesOnWithoutAPolicy) {
   index.settings->checkpoint.reset();
   options.resume = "auto";
