@@ -179,11 +179,13 @@ Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
 Expected<Checkpoint> RunRecord::openNamed(const std::string &path) const {
   if (isCheckpoint(path))
     return Checkpoint::open(path);
-  std::optional<Checkpoint> newest =
+  Expected<std::optional<Checkpoint>> newest =
       CheckpointStore::ofRun(path).openNewest(options_.warn);
-  if (!newest)
+  if (!newest.ok())
+    return newest.status();
+  if (!*newest)
     return failWithoutCheckpoint(path);
-  return std::move(*newest);
+  return std::move(**newest);
 }
 
 /// The checkpoint to go on from, if there is one and it was not forbidden.
@@ -199,8 +201,9 @@ Expected<std::optional<Checkpoint>> RunRecord::findCheckpoint() {
   }
   if (!store_)
     return std::optional<Checkpoint>();
-  std::optional<Checkpoint> checkpoint = store_->openNewest(options_.warn);
-  if (!checkpoint)
+  Expected<std::optional<Checkpoint>> checkpoint =
+      store_->openNewest(options_.warn);
+  if (checkpoint.ok() && !*checkpoint)
     say("No checkpoint found in " + store_->folder() +
         ": starting from step 0");
   return checkpoint;
@@ -295,7 +298,10 @@ static std::string findFreeMark(const std::vector<std::string> &paths) {
 Status RunRecord::setCourseAside() {
   uint64_t step = savedStep_.emplace(position_.step);
   std::vector<std::string> paths = {folder_->metrics()};
-  for (const CheckpointStore::Entry &entry : store_->list())
+  Expected<CheckpointStore::Entries> saved = store_->list();
+  if (!saved.ok())
+    return saved.status();
+  for (const CheckpointStore::Entry &entry : *saved)
     if (entry.step > step)
       paths.push_back(entry.path);
   size_t checkpoints = paths.size() - 1;

@@ -165,6 +165,36 @@ class Run(RunTest):
         self.assertIn("Resumed from runs/a/checkpoints/step-000002", out)
         self.kiln("checkpoint", "verify", "runs/a")
 
+    def as_ordinary_user(self):
+        """For a process to start: permissions bind it."""
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+
+    def test_unreadable(self):
+        self.kiln("train", "a.yaml", "training.steps=3")
+        for path in [self.folder, *self.folder.rglob("*")]:
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        newest = self.folder / "runs/a/checkpoints/step-000003"
+        store = newest.parent
+        ordinary = {"code": 5, "preexec_fn": self.as_ordinary_user}
+        for path in newest.iterdir():
+            path.chmod(0)
+        _, err = self.kiln("train", "a.yaml", "training.steps=4", **ordinary)
+        self.assertIn("step-000003/kiln.json: cannot read: Permission denied", err)
+        self.assertEqual(sorted(os.listdir(store)), ["LATEST", "step-000001", "step-000002", "step-000003"])
+        out, _ = self.kiln("checkpoint", "verify", "runs/a", **ordinary, silent=True)
+        self.assertRegex(out, r"step-000003 +unreadable: .*: Permission denied\n")
+        store.chmod(0)
+        for command in (("checkpoint", "list", "runs/a"), ("checkpoint", "list"), ("checkpoint", "verify", "runs/a"),
+                        ("inspect", "runs/a"), ("train", "a.yaml", "--resume", "runs/a", "--run-folder", "runs/b"),
+                        ("train", "a.yaml", "training.steps=4")):
+            out, err = self.kiln(*command, **ordinary)
+            self.assertNotIn("no checkpoint", out)
+            self.assertRegex(err, r"runs/a/checkpoints: cannot (read|write to it): Permission denied")
+        store.chmod(0o777)
+
     def test_full_disk(self):
         # The limit holds for the code in memory too, so the weights must be larger than that.
         keys = ("model.hidden=128", "checkpoint.every=2")

@@ -79,7 +79,9 @@ protected:
 
   std::vector<uint64_t> savedSteps() {
     std::vector<uint64_t> steps;
-    for (const auto &entry : CheckpointStore(folder / "run/checkpoints").list())
+    Expected<CheckpointStore::Entries> saved =
+        CheckpointStore(folder / "run/checkpoints").list();
+    for (const auto &entry : *saved)
       steps.push_back(entry.step);
     return steps;
   }
@@ -204,6 +206,24 @@ TEST_F(RunTest, ADamagedCheckpointIsPassedOver) {
   EXPECT_EQ(metrics().size(), 10u);
   // It was replaced.
   EXPECT_TRUE(Checkpoint::open(folder / "run/checkpoints/step-000010").ok());
+}
+
+TEST_F(RunTest, ACheckpointThatCannotBeReadIsNotPassedOver) {
+  ASSERT_TRUE(train().status.ok());
+  std::string path = folder / "run/checkpoints/step-000010/model.safetensors";
+  fs::rename(path, folder / "model");
+  fs::create_symlink(folder / "model", path); // Is not followed.
+  index.settings->training->steps = 12;
+  for (const char *resume : {"", "auto", "run"}) {
+    options.resume = resume == std::string("run") ? folder / "run" : resume;
+    Result run = train();
+    EXPECT_EQ(run.status.exitCode(), 5) << resume;
+    EXPECT_TRUE(run.status.message().starts_with(path + ": cannot read: "))
+        << run.status.message();
+  }
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{4, 8, 10}));
+  options.resume = folder / "run/checkpoints/step-000008";
+  EXPECT_TRUE(train().status.ok());
 }
 
 TEST_F(RunTest, GoesBackToANamedCheckpoint) {
