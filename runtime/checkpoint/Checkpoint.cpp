@@ -23,12 +23,15 @@ Status readPieces(const std::string &path, uint64_t limit, Take take) {
   int file =
       ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0)
-    return errno == ENOENT ? reject(path, "is missing") : failIo(path, "open");
+    return errno == ENOENT || errno == ENOTDIR ? reject(path, "is missing")
+                                               : failIo(path, "read");
   std::vector<std::byte> buffer(1 << 20);
   Status status;
   uint64_t total = 0;
   struct stat info;
-  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
+  if (::fstat(file, &info) != 0)
+    status = failIo(path, "read");
+  else if (!S_ISREG(info.st_mode))
     status = reject(path, "is not a regular file");
   while (status.ok()) {
     ssize_t got = ::read(file, buffer.data(), buffer.size());

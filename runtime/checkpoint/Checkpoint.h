@@ -26,7 +26,8 @@ public:
     const Safetensors::Entry *entry;
   };
 
-  /// `inputRejected` with the damaged or missing file.
+  /// `inputRejected` with the damaged or missing file, `io` with one that
+  /// cannot be read.
   static Expected<Checkpoint> open(const std::string &folder);
 
   const std::string &folder() const { return folder_; }

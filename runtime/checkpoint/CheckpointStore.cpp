@@ -65,12 +65,17 @@ void removeCheckpoint(const std::string &path) {
     (void)!::rename(unnamed.c_str(), path.c_str()); // The rest is not ours.
 }
 
+/// `io` for a folder that is there and cannot be read.
 template <typename Function>
-void forEachEntry(const std::string &folder, Function function) {
+Status forEachEntry(const std::string &folder, Function function) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error))
     function(entry->path());
+  if (!error || error == std::errc::no_such_file_or_directory ||
+      error == std::errc::not_a_directory)
+    return Status();
+  return failIo(folder, "read", error.value());
 }
 
 /// A link for people; no code reads it.
@@ -96,8 +101,12 @@ Status pointLatest(const std::string &folder, const std::string &path) {
 
 CheckpointStore CheckpointStore::ofRun(const std::string &path) {
   std::error_code error;
-  std::string inside = (fs::path(path) / "checkpoints").string();
-  return CheckpointStore(fs::is_directory(inside, error) ? inside : path);
+  std::string inside = (fs::path(path) / checkpointsName).string();
+  fs::file_type type = fs::status(inside, error).type();
+  // One that cannot be looked at has a reason, which reading it gives.
+  bool isInside =
+      type == fs::file_type::directory || type == fs::file_type::none;
+  return CheckpointStore(isInside ? inside : path);
 }
 
 std::string CheckpointStore::pathOf(uint64_t step) const {
@@ -107,14 +116,16 @@ std::string CheckpointStore::pathOf(uint64_t step) const {
 }
 
 template <typename Accept>
-std::vector<CheckpointStore::Entry> CheckpointStore::list(Accept accept) const {
-  std::vector<Entry> entries;
-  forEachEntry(folder_, [&](const fs::path &path) {
+Expected<CheckpointStore::Entries> CheckpointStore::list(Accept accept) const {
+  Entries entries;
+  Status status = forEachEntry(folder_, [&](const fs::path &path) {
     std::string name = path.filename().string();
     std::optional<StepName> parsed = parseName(name);
     if (parsed && accept(parsed->rest))
       entries.push_back({parsed->step, path.string()});
   });
+  if (!status.ok())
+    return status;
   // A greater number at the end makes a longer path, or a later one.
   auto key = [](const Entry &entry) {
     return std::make_tuple(entry.step, entry.path.size(),
@@ -125,28 +136,35 @@ std::vector<CheckpointStore::Entry> CheckpointStore::list(Accept accept) const {
   return entries;
 }
 
-std::vector<CheckpointStore::Entry> CheckpointStore::list() const {
+Expected<CheckpointStore::Entries> CheckpointStore::list() const {
   return list([](std::string_view rest) { return rest.empty(); });
 }
 
-std::vector<CheckpointStore::Entry> CheckpointStore::listSetAside() const {
+Expected<CheckpointStore::Entries> CheckpointStore::listSetAside() const {
   return list(isSetAside);
 }
 
-std::optional<Checkpoint> CheckpointStore::openNewest(const Warn &warn) const {
-  std::vector<Entry> entries = list();
-  for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+Expected<std::optional<Checkpoint>>
+CheckpointStore::openNewest(const Warn &warn) const {
+  Expected<Entries> entries = list();
+  if (!entries.ok())
+    return entries.status();
+  for (auto entry = entries->rbegin(); entry != entries->rend(); ++entry) {
     Expected<Checkpoint> checkpoint = Checkpoint::open(entry->path);
     if (checkpoint.ok())
-      return std::move(*checkpoint);
+      return std::optional(std::move(*checkpoint));
+    if (checkpoint.status().code() == Code::io)
+      return Status(Code::io, checkpoint.status().message() +
+                                  "; it may be intact, so that no older "
+                                  "checkpoint is taken in its place");
     warn(checkpoint.status().message() + "; looking for an older checkpoint");
   }
-  return std::nullopt;
+  return std::optional<Checkpoint>();
 }
 
 void CheckpointStore::removeRemains() const {
   std::vector<std::string> remains;
-  forEachEntry(folder_, [&](const fs::path &path) {
+  (void)forEachEntry(folder_, [&](const fs::path &path) {
     if (isRemnant(path.filename().string()))
       remains.push_back(path.string());
   });
@@ -159,7 +177,10 @@ void CheckpointStore::removeRemains() const {
 
 Status CheckpointStore::setAsideAfter(uint64_t step,
                                       const std::string &mark) const {
-  for (const Entry &entry : list())
+  Expected<Entries> entries = list();
+  if (!entries.ok())
+    return entries.status();
+  for (const Entry &entry : *entries)
     if (entry.step > step &&
         ::renameat2(AT_FDCWD, entry.path.c_str(), AT_FDCWD,
                     (entry.path + mark).c_str(), RENAME_NOREPLACE) != 0)
@@ -214,11 +235,15 @@ Status CheckpointStore::save(const Manifest &manifest,
     return status;
   if (Status pointed = pointLatest(folder_, path); !pointed.ok())
     warn(pointed.message());
-  std::vector<Entry> entries = list();
-  std::erase_if(entries,
+  Expected<Entries> entries = list();
+  if (!entries.ok()) {
+    warn(entries.status().message() + "; older checkpoints stay");
+    return Status();
+  }
+  std::erase_if(*entries,
                 [](const Entry &entry) { return !isCheckpoint(entry.path); });
-  for (size_t i = 0; entries.size() - i > keep; ++i)
-    removeCheckpoint(entries[i].path);
+  for (size_t i = 0; entries->size() - i > keep; ++i)
+    removeCheckpoint((*entries)[i].path);
   return Status();
 }
 
@@ -231,7 +256,7 @@ bool isCheckpoint(const std::string &path) {
 static std::string listRuns(const std::string &folder) {
   constexpr size_t most = 5;
   std::vector<std::string> runs;
-  forEachEntry(folder, [&](const fs::path &path) {
+  (void)forEachEntry(folder, [&](const fs::path &path) {
     if (isRun(path.string()))
       runs.push_back(path.string());
   });

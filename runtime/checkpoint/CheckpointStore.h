@@ -17,6 +17,7 @@ public:
     uint64_t step;
     std::string path;
   };
+  using Entries = std::vector<Entry>;
 
   explicit CheckpointStore(std::string folder) : folder_(std::move(folder)) {}
   /// Of a run's folder, or of the folder of checkpoints inside.
@@ -25,14 +26,16 @@ public:
   const std::string &folder() const { return folder_; }
 
   std::string pathOf(uint64_t step) const;
-  /// By step, the oldest first. Nothing if there is no such folder.
-  std::vector<Entry> list() const;
+  /// By step, the oldest first. Nothing if there is no such folder, `io` if it
+  /// cannot be read.
+  Expected<Entries> list() const;
   /// Those that `setAsideAfter` has renamed, likewise.
-  std::vector<Entry> listSetAside() const;
+  Expected<Entries> listSetAside() const;
 
   /// The newest intact checkpoint; nothing if there is none. One warning for
-  /// each damaged one that is passed over.
-  std::optional<Checkpoint> openNewest(const Warn &warn) const;
+  /// each damaged one that is passed over. `io` for one that cannot be read:
+  /// it may be intact.
+  Expected<std::optional<Checkpoint>> openNewest(const Warn &warn) const;
 
   /// Removes the remains of an interrupted save. The caller must be the only
   /// one that saves here.
@@ -51,7 +54,7 @@ public:
               const std::string &vocabulary = "") const;
 
 private:
-  template <typename Accept> std::vector<Entry> list(Accept accept) const;
+  template <typename Accept> Expected<Entries> list(Accept accept) const;
   Status replace(const std::string &temporary, const std::string &path,
                  const Warn &warn) const;
 

@@ -72,9 +72,10 @@ bool isMetrics(std::string_view text) {
 bool hasCheckpoint(const std::string &folder) {
   CheckpointStore store(folder + "/" + checkpointsName);
   for (const auto &entries : {store.list(), store.listSetAside()})
-    for (const CheckpointStore::Entry &entry : entries)
-      if (isCheckpoint(entry.path))
-        return true;
+    if (entries.ok())
+      for (const CheckpointStore::Entry &entry : *entries)
+        if (isCheckpoint(entry.path))
+          return true;
   return false;
 }
 

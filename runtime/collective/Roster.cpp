@@ -121,6 +121,12 @@ void Roster::beginTraining() {
   report(State::training);
 }
 
+void Roster::beginLeaving(int exitCode) {
+  if (joined)
+    joined->entry(ownRank).exitCode = exitCode;
+  report(State::leaving);
+}
+
 void Roster::leave(int exitCode) {
   if (joined)
     joined->entry(ownRank).exitCode = exitCode;

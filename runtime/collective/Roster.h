@@ -47,7 +47,7 @@ public:
   State state(uint32_t rank) const { return entry(rank).state; }
   /// 0 before it has started.
   pid_t process(uint32_t rank) const { return entry(rank).process; }
-  /// Of a rank that has left.
+  /// Of a rank that leaves or has left.
   int exitCode(uint32_t rank) const { return entry(rank).exitCode; }
 
   /// For a rank of mpirun, which from here on ends with mpirun: enters it into
@@ -58,6 +58,9 @@ public:
   static void report(State state);
   /// Reports training, or ends the process if the run is over already.
   static void beginTraining();
+  /// From here on nothing but MPI's end keeps the rank, and its exit code is
+  /// known.
+  static void beginLeaving(int exitCode);
   static void leave(int exitCode);
   /// The signal that the command has received; 0 for none.
   static int requestedStop();

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 #include <vector>
 
@@ -183,6 +184,24 @@ Status RunFolder::checkWritable() const {
     if (::access(folder.c_str(), W_OK | X_OK) != 0 && errno != ENOENT)
       return failIo("run folder " + folder, "write to it");
   return Status();
+}
+
+Status RunFolder::checkRoom(uint64_t bytes) const {
+  struct statvfs system;
+  // The checkpoints may be a link to another disk.
+  if (::statvfs(checkpoints().c_str(), &system) != 0 &&
+      ::statvfs(path_.c_str(), &system) != 0)
+    return Status();
+  if (system.f_blocks == 0)
+    return Status(); // It has no limit, or does not tell.
+  uint64_t blocks = ::geteuid() == 0 ? system.f_bfree : system.f_bavail,
+           free = 0;
+  if (__builtin_mul_overflow(blocks, system.f_frsize, &free) || free >= bytes)
+    return Status();
+  return Status(Code::io, "run folder " + path_ +
+                              ": one state of this run needs " +
+                              std::to_string(bytes) + " bytes, and " +
+                              std::to_string(free) + " are free");
 }
 
 bool RunFolder::holdsRun() const { return !listNames(path_).empty(); }

@@ -5,6 +5,7 @@
 #include "runtime/Status.h"
 #include "runtime/checkpoint/RunFiles.h"
 
+#include <cstdint>
 #include <map>
 
 namespace kiln {
@@ -38,6 +39,9 @@ public:
 
   /// Whether files can be made in it, and in its checkpoints.
   Status checkWritable() const;
+  /// Whether its checkpoints have room for a state of so many bytes, where the
+  /// file system can tell.
+  Status checkRoom(uint64_t bytes) const;
   /// Whether it holds an earlier run.
   bool holdsRun() const;
   /// Renames a folder that holds an earlier run to the first free PATH.N and

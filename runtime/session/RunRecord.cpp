@@ -40,6 +40,13 @@ std::string describeDifferences(const Manifest &found, const Manifest &wanted) {
   return text;
 }
 
+/// Why a run with a result to keep does not begin.
+Status failFolder(const Status &status) {
+  return Status(Code::io, status.message() + "; --run-folder puts it "
+                                             "elsewhere, --no-run-folder keeps "
+                                             "nothing");
+}
+
 } // namespace
 
 RunRecord::RunRecord(Session &session, const TrainOptions &options,
@@ -73,6 +80,8 @@ Status RunRecord::begin(Manifest position, std::string vocabulary,
     return status;
   if (status = session_.agree(checkFolder(*checkpoint)); !status.ok())
     return status;
+  if (status = session_.agree(checkRoom()); !status.ok())
+    return status;
   bool isMoved = folder_ && !isOwn_ && folder_->holdsRun();
   moving_ = session_.share(isMoved ? folder_->path() : "");
   return Status();
@@ -86,21 +95,34 @@ Status RunRecord::settle() {
       session_.share(savedStep_ ? std::to_string(*savedStep_) : "");
   if (!saved.empty())
     savedStep_ = std::stoull(saved);
-  if (folder_)
-    openFiles();
-  return Status();
+  return folder_ ? openFiles() : Status();
 }
 
-void RunRecord::openFiles() {
+/// A folder that takes no config will take no state.
+Status RunRecord::openFiles() {
   folder_->removeRemains();
-  if (Status opened = metrics_.open(folder_->metrics(), position_.step);
-      !opened.ok())
-    warn(opened.message() + "; no metrics are kept");
   Status written = folder_->write(configName, position_.config);
   if (written.ok() && !vocabulary_.empty())
     written = folder_->write(vocabularyFileName, vocabulary_);
+  if (!written.ok() && willSave())
+    return failFolder(written);
   if (!written.ok())
     warn(written.message());
+  if (Status opened = metrics_.open(folder_->metrics(), position_.step);
+      !opened.ok())
+    warn(opened.message() + "; no metrics are kept");
+  return Status();
+}
+
+/// The result of a training is known to be lost before it begins.
+Status RunRecord::checkRoom() const {
+  if (!folder_ || !willSave())
+    return Status();
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < session_.artifact().image().variables()->size(); ++i)
+    bytes += session_.variables().bytes(i);
+  Status status = folder_->checkRoom(bytes);
+  return status.ok() ? status : failFolder(status);
 }
 
 Status RunRecord::openFolder() {
@@ -118,9 +140,7 @@ Status RunRecord::openFolder() {
       return status;
     // Metrics can be missed; the result of the training cannot.
     if (wanted != Saves::nothing)
-      return Status(Code::io, status.message() +
-                                  "; --run-folder puts it elsewhere, "
-                                  "--no-run-folder keeps nothing");
+      return failFolder(status);
     warn(status.message() + "; no metrics are kept");
     return Status();
   }
@@ -159,11 +179,13 @@ Expected<std::optional<Checkpoint>> RunRecord::agreeOnCheckpoint() {
 Expected<Checkpoint> RunRecord::openNamed(const std::string &path) const {
   if (isCheckpoint(path))
     return Checkpoint::open(path);
-  std::optional<Checkpoint> newest =
+  Expected<std::optional<Checkpoint>> newest =
       CheckpointStore::ofRun(path).openNewest(options_.warn);
-  if (!newest)
+  if (!newest.ok())
+    return newest.status();
+  if (!*newest)
     return failWithoutCheckpoint(path);
-  return std::move(*newest);
+  return std::move(**newest);
 }
 
 /// The checkpoint to go on from, if there is one and it was not forbidden.
@@ -179,8 +201,9 @@ Expected<std::optional<Checkpoint>> RunRecord::findCheckpoint() {
   }
   if (!store_)
     return std::optional<Checkpoint>();
-  std::optional<Checkpoint> checkpoint = store_->openNewest(options_.warn);
-  if (!checkpoint)
+  Expected<std::optional<Checkpoint>> checkpoint =
+      store_->openNewest(options_.warn);
+  if (checkpoint.ok() && !*checkpoint)
     say("No checkpoint found in " + store_->folder() +
         ": starting from step 0");
   return checkpoint;
@@ -275,7 +298,10 @@ static std::string findFreeMark(const std::vector<std::string> &paths) {
 Status RunRecord::setCourseAside() {
   uint64_t step = savedStep_.emplace(position_.step);
   std::vector<std::string> paths = {folder_->metrics()};
-  for (const CheckpointStore::Entry &entry : store_->list())
+  Expected<CheckpointStore::Entries> saved = store_->list();
+  if (!saved.ok())
+    return saved.status();
+  for (const CheckpointStore::Entry &entry : *saved)
     if (entry.step > step)
       paths.push_back(entry.path);
   size_t checkpoints = paths.size() - 1;

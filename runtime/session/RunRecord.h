@@ -73,8 +73,13 @@ private:
   Status checkFolder(const std::optional<Checkpoint> &from);
   Status settleFolder();
   Status setCourseAside();
-  void openFiles();
+  Status checkRoom() const;
+  Status openFiles();
   Status write(uint64_t step);
+  /// Whether a state is still to be saved.
+  bool willSave() const {
+    return savesLastState() && position_.step < lastStep_;
+  }
   void say(const std::string &line) const { log_.write(line + "\n"); }
   void warn(const std::string &message) const { options_.warn(message); }
   void warnOnce(const std::string &message);

@@ -2,6 +2,7 @@
 #ifndef KILN_RUNTIME_SESSION_SIGNALS_H
 #define KILN_RUNTIME_SESSION_SIGNALS_H
 
+#include <chrono>
 #include <csignal>
 #include <string>
 
@@ -11,6 +12,10 @@ namespace kiln {
 /// signal ignored, as by nohup: then it stays so. `before` is the old action.
 void takeSignal(int signal, const struct sigaction &action,
                 struct sigaction &before);
+
+/// A stop signal that comes this soon after the first is the same request: GNU
+/// timeout sends each to the command and then to its process group.
+inline constexpr std::chrono::seconds sameRequest{1};
 
 /// "signal 15 (SIGTERM)"
 std::string describeSignal(int signal);

@@ -3,8 +3,10 @@
 those planned. A checkpoint of one mesh is a checkpoint of every other."""
 
 import json
+import os
 import shutil
 import signal
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -217,6 +219,37 @@ class DevicesTest(KilnTest):
         code, out, err = self.train_until_hangup(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
         self.assertEqual(code, 0, err)
         self.assertIn("Step=300,", out)
+
+    def test_a_signal_that_comes_twice_is_one_request(self):
+        """As GNU timeout sends it: to the command, and then to its process group."""
+        self.compile("m.kiln", *MESH, "log.every=1")
+        for processes in ((), ("-n", "2")):
+            process = self.start("run", *processes, "m.kiln", "--steps", "100000000", start_new_session=True)
+            while "Step=3," not in process.stdout.readline():
+                self.assertIsNone(process.poll())
+            for _ in range(20):
+                process.send_signal(signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGTERM)
+            _, err = process.communicate()
+            self.assertEqual(process.returncode, 75, err)
+            self.assertIn("a checkpoint is saved", err)
+
+    def test_a_second_signal_ends_a_step_that_hangs(self):
+        self.compile("m.kiln", *MESH)
+        self.environment["KILN_FAULT"] = "link:delay_us=900000000"
+        process = self.start("run", "m.kiln", "checkpoint.every=1")
+        while not (self.folder / "runs/m/checkpoints/LATEST").exists():
+            self.assertIsNone(process.poll())
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.wait(1)  # By then the step has begun.
+        process.send_signal(signal.SIGTERM)
+        self.assertIn("signal again", process.stderr.readline())
+        process.send_signal(signal.SIGTERM)  # The same request.
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.wait(1.1)
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+        self.assertEqual(process.returncode, -signal.SIGINT)
 
     def test_ranks_train_on_when_nobody_reads_their_log(self):
         process = self.start("train", "tiny.yaml", *MESH, "-n", "2", "training.steps=100", "log.every=1")

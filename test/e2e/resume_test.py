@@ -165,6 +165,36 @@ class Run(RunTest):
         self.assertIn("Resumed from runs/a/checkpoints/step-000002", out)
         self.kiln("checkpoint", "verify", "runs/a")
 
+    def as_ordinary_user(self):
+        """For a process to start: permissions bind it."""
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(65534)
+            os.setuid(65534)
+
+    def test_unreadable(self):
+        self.kiln("train", "a.yaml", "training.steps=3")
+        for path in [self.folder, *self.folder.rglob("*")]:
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        newest = self.folder / "runs/a/checkpoints/step-000003"
+        store = newest.parent
+        ordinary = {"code": 5, "preexec_fn": self.as_ordinary_user}
+        for path in newest.iterdir():
+            path.chmod(0)
+        _, err = self.kiln("train", "a.yaml", "training.steps=4", **ordinary)
+        self.assertIn("step-000003/kiln.json: cannot read: Permission denied", err)
+        self.assertEqual(sorted(os.listdir(store)), ["LATEST", "step-000001", "step-000002", "step-000003"])
+        out, _ = self.kiln("checkpoint", "verify", "runs/a", **ordinary, silent=True)
+        self.assertRegex(out, r"step-000003 +unreadable: .*: Permission denied\n")
+        store.chmod(0)
+        for command in (("checkpoint", "list", "runs/a"), ("checkpoint", "list"), ("checkpoint", "verify", "runs/a"),
+                        ("inspect", "runs/a"), ("train", "a.yaml", "--resume", "runs/a", "--run-folder", "runs/b"),
+                        ("train", "a.yaml", "training.steps=4")):
+            out, err = self.kiln(*command, **ordinary)
+            self.assertNotIn("no checkpoint", out)
+            self.assertRegex(err, r"runs/a/checkpoints: cannot (read|write to it): Permission denied")
+        store.chmod(0o777)
+
     def test_full_disk(self):
         # The limit holds for the code in memory too, so the weights must be larger than that.
         keys = ("model.hidden=128", "checkpoint.every=2")
@@ -181,6 +211,22 @@ class Run(RunTest):
                          ["LATEST", "step-000000", "step-000002", "step-000004"])
         self.assertEqual(len(self.metrics("a")), 8)
         self.assertIn("Resumed from", self.kiln("run", "a.kiln")[0])
+
+    def test_disk_that_is_full_at_the_start(self):
+        self.kiln("compile", "a.yaml", "-o", "a.kiln")
+        (self.folder / "full").mkdir()
+        mount = "mount -t tmpfs -o size=64k none full && head -c 65536 /dev/zero > full/filler; "
+        command = ["unshare", "-rm", "sh", "-c"]
+        if subprocess.run([*command, mount], cwd=self.folder, capture_output=True).returncode:
+            self.skipTest("no file system can be mounted")
+        for run in ("-n 1", ""):
+            process = subprocess.run([*command, f'{mount} exec "$0" run {run} a.kiln --run-folder full/a', harness.KILN],
+                                     cwd=self.folder, env=self.environment, capture_output=True, text=True)
+            self.assertEqual(process.returncode, 5, process.stderr)
+            self.assertNotIn("Step=", process.stdout)
+            self.assertRegex(process.stderr, r"kiln: error: (rank 0: )?run folder full/a: one state of this run needs "
+                                             r"\d+ bytes, and 0 are free; --run-folder puts it elsewhere")
+            self.assertNotIn("warning", process.stderr)
 
     def test_checkpoint_command(self):
         self.kiln("train", "a.yaml", "training.steps=3")

@@ -29,28 +29,32 @@ int reportUsage(const std::string &message) {
   return exitUsage;
 }
 
-using Entries = std::vector<CheckpointStore::Entry>;
+using Entries = CheckpointStore::Entries;
 
 /// The checkpoints that a path stands for: itself, or those of a run.
-Entries findCheckpoints(const std::string &path) {
+Expected<Entries> findCheckpoints(const std::string &path) {
   if (isCheckpoint(path))
-    return {{0, path}};
+    return Entries{{0, path}};
   return CheckpointStore::ofRun(path).list();
 }
 
 /// The same with those that the run has set aside.
-Entries findAllCheckpoints(const std::string &path) {
-  Entries found = findCheckpoints(path);
-  if (!isCheckpoint(path))
-    for (CheckpointStore::Entry &entry :
-         CheckpointStore::ofRun(path).listSetAside())
-      found.push_back(std::move(entry));
+Expected<Entries> findAllCheckpoints(const std::string &path) {
+  Expected<Entries> found = findCheckpoints(path);
+  if (!found.ok() || isCheckpoint(path))
+    return found;
+  Expected<Entries> aside = CheckpointStore::ofRun(path).listSetAside();
+  if (!aside.ok())
+    return aside;
+  for (CheckpointStore::Entry &entry : *aside)
+    found->push_back(std::move(entry));
   return found;
 }
 
-/// Of all runs in a folder, by name.
+/// Of all runs in a folder, by name. Those that cannot be read are reported,
+/// and `status` is of the last.
 template <typename Find>
-Entries findInRuns(const std::string &path, Find find) {
+Entries findInRuns(const std::string &path, Find find, Status &status) {
   std::vector<std::string> runs;
   std::error_code error;
   for (fs::directory_iterator run(path, error), end; !error && run != end;
@@ -58,9 +62,16 @@ Entries findInRuns(const std::string &path, Find find) {
     runs.push_back(run->path().string());
   std::sort(runs.begin(), runs.end());
   Entries all;
-  for (const std::string &run : runs)
-    for (CheckpointStore::Entry &entry : find(run))
+  for (const std::string &run : runs) {
+    Expected<Entries> found = find(run);
+    if (!found.ok()) {
+      printError(found.status().message());
+      status = found.status();
+      continue;
+    }
+    for (CheckpointStore::Entry &entry : *found)
       all.push_back(std::move(entry));
+  }
   return all;
 }
 
@@ -68,7 +79,8 @@ Entries findInRuns(const std::string &path, Find find) {
 int listOne(const std::string &path) {
   Expected<Checkpoint> checkpoint = Checkpoint::open(path);
   if (!checkpoint.ok()) {
-    printf("%-48s damaged: %s\n", path.c_str(),
+    printf("%-48s %s: %s\n", path.c_str(),
+           checkpoint.status().code() == Code::io ? "unreadable" : "damaged",
            checkpoint.status().message().c_str());
     return checkpoint.status().exitCode();
   }
@@ -82,19 +94,25 @@ int listOne(const std::string &path) {
 /// they are shown, and not verified.
 int listPath(const std::string &path, bool isNamed, bool isVerified) {
   auto find = isVerified ? findCheckpoints : findAllCheckpoints;
-  Entries found = find(path);
+  Expected<Entries> own = find(path);
+  if (!own.ok())
+    return fail(own.status());
+  Entries found = std::move(*own);
+  Status unread;
   // Without checkpoints of its own it may be the folder of all runs.
   if (found.empty())
-    found = findInRuns(path, find);
+    found = findInRuns(path, find, unread);
   std::error_code error;
   bool isMissing =
       isNamed ? !fs::is_directory(path, error)
               : fs::exists(path, error) && !fs::is_directory(path, error);
+  if (found.empty() && !unread.ok())
+    return unread.exitCode();
   if (found.empty() && (isMissing || isVerified))
     return fail(failWithoutCheckpoint(path));
   if (found.empty())
     printf("no checkpoint in %s\n", path.c_str());
-  int code = 0;
+  int code = unread.exitCode();
   for (const CheckpointStore::Entry &entry : found)
     if (int damage = listOne(entry.path); damage && isVerified)
       code = damage;
@@ -231,9 +249,11 @@ int exportTo(const std::string &path, const std::string &output,
 } // namespace
 
 Expected<Checkpoint> openCheckpoint(const std::string &path) {
-  std::vector<CheckpointStore::Entry> found = findCheckpoints(path);
-  return found.empty() ? failWithoutCheckpoint(path)
-                       : Checkpoint::open(found.back().path);
+  Expected<Entries> found = findCheckpoints(path);
+  if (!found.ok())
+    return found.status();
+  return found->empty() ? failWithoutCheckpoint(path)
+                        : Checkpoint::open(found->back().path);
 }
 
 int runCheckpointCommand(const std::string &action,

@@ -108,9 +108,12 @@ void CommandFiles::addRunFiles() {
     if (std::string name = file->path().filename().string();
         isRunFileName(name) && name != metricsName && name != configName)
       addInput("file of the run", file->path().string());
-  for (const CheckpointStore::Entry &entry :
-       CheckpointStore(runFolder_ + "/" + checkpointsName).list())
-    addInputFolder("checkpoint", entry.path);
+  // One that cannot be read is reported by the run.
+  if (Expected<CheckpointStore::Entries> saved =
+          CheckpointStore(runFolder_ + "/" + checkpointsName).list();
+      saved.ok())
+    for (const CheckpointStore::Entry &entry : *saved)
+      addInputFolder("checkpoint", entry.path);
   for (size_t i = first; i < files_.size(); ++i)
     files_[i].isOfRun = true;
 }
@@ -214,16 +217,22 @@ bool mayGoOn(const RunOptions &run, bool savesCheckpoints) {
       run.resume == "auto" || (run.resume.empty() && savesCheckpoints);
   if (!isAuto)
     return !run.resume.empty() && run.resume != "none";
-  return !run.runFolder.empty() &&
-         !CheckpointStore(run.runFolder + "/" + checkpointsName).list().empty();
+  if (run.runFolder.empty())
+    return false;
+  Expected<CheckpointStore::Entries> saved =
+      CheckpointStore(run.runFolder + "/" + checkpointsName).list();
+  return !saved.ok() || !saved->empty();
 }
 
 Status checkResume(const std::string &resume) {
   bool isPath = !resume.empty() && resume != "auto" && resume != "none";
-  return !isPath || isCheckpoint(resume) ||
-                 !CheckpointStore::ofRun(resume).list().empty()
-             ? Status()
-             : failWithoutCheckpoint(resume);
+  if (!isPath || isCheckpoint(resume))
+    return Status();
+  Expected<CheckpointStore::Entries> saved =
+      CheckpointStore::ofRun(resume).list();
+  if (!saved.ok())
+    return saved.status();
+  return saved->empty() ? failWithoutCheckpoint(resume) : Status();
 }
 
 } // namespace kiln

@@ -121,22 +121,28 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   return command;
 }
 
+/// Makes mpirun end its ranks, stopped ones too, and itself.
+constexpr int endOfMpirun = SIGINT;
+
 [[noreturn]] void becomeLauncher(const std::vector<std::string> &command,
                                  const std::string &roster, pid_t parent) {
   // Ctrl-C is for the command, which tells the ranks in its own way.
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, endOfMpirun);
   if (getppid() != parent)
     _exit(1);
   int nothing = open("/dev/null", O_RDONLY);
   if (nothing >= 0)
     dup2(nothing, STDIN_FILENO);
-  // mpirun ends its ranks on SIGPIPE, even one that was started to ignore it;
-  // blocked, the signal never comes, and text that nobody reads is dropped.
-  sigset_t pipe;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
-  sigprocmask(SIG_BLOCK, &pipe, nullptr);
+  // mpirun ends its ranks on these signals, even if it was started to ignore
+  // them; it does not pass on that they are blocked. Text that nobody reads is
+  // dropped. A service manager sends its signal to all processes, and the ranks
+  // need time to save, which mpirun would not give them.
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  for (int number : {SIGPIPE, SIGTERM, SIGHUP})
+    sigaddset(&blocked, number);
+  sigprocmask(SIG_BLOCK, &blocked, nullptr);
   setenv(Roster::variable, roster.c_str(), 1);
   // Containers often forbid single copies, which then print warnings.
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
@@ -223,9 +229,15 @@ private:
   }
 
   /// As in one process: the first signal stops training after the step; before
-  /// training there is nothing to save, and a second signal ends it at once.
+  /// training there is nothing to save, and a later second signal ends it at
+  /// once.
   void stop(int signal) {
+    Clock::time_point now = Clock::now();
     bool isFirst = !stoppedBy_;
+    if (isFirst)
+      stoppedAt_ = now;
+    else if (now - stoppedAt_ < sameRequest)
+      return;
     stoppedBy_ = signal;
     isTraining_ = roster_.requestStop(signal);
     if (isFirst && isTraining_)
@@ -289,10 +301,9 @@ private:
   void end() {
     constexpr std::chrono::seconds grace{5};
     roster_.close();
-    // SIGTERM makes mpirun first wake stopped ranks. An mpirun that is ending
-    // already would crash.
+    // An mpirun that is ending already would crash.
     if (!isEnding())
-      kill(mpirun_, SIGTERM);
+      kill(mpirun_, endOfMpirun);
     if (!killing_)
       killing_ = Clock::now() + grace;
   }
@@ -309,9 +320,11 @@ private:
     int code =
         WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
     // A rank that left by itself was not lost, even if its code says that a
-    // signal stopped it.
+    // signal stopped it. If that signal came to mpirun too, the rank was ended
+    // on its way out.
+    State done = stoppedBy_ ? State::leaving : State::left;
     for (uint32_t rank = 0; rank < roster_.ranks(); ++rank)
-      if (roster_.state(rank) == State::left && roster_.exitCode(rank) != 0)
+      if (roster_.state(rank) >= done && roster_.exitCode(rank) != 0)
         return roster_.exitCode(rank);
     if (isTimedOut_)
       return static_cast<int>(Code::timedOut);
@@ -347,6 +360,7 @@ private:
   std::optional<uint32_t> lost_;
   int status_ = 0;
   int stoppedBy_ = 0;
+  Clock::time_point stoppedAt_;              // By the first signal.
   bool isTraining_ = false;                  // When it was stopped.
   std::optional<Clock::time_point> killing_; // When patience with mpirun ends.
 };

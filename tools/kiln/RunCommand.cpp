@@ -165,7 +165,7 @@ static int runInWorld(const RunOptions &options) {
     if (session)
       code = runSession(*session, options);
     // All state is saved here.
-    Roster::report(Roster::State::leaving);
+    Roster::beginLeaving(code);
   } catch (const std::exception &error) {
     if (!*world)
       throw;

@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <random>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace kiln::test {
 
@@ -42,6 +44,14 @@ static Status save(const CheckpointStore &store, uint64_t step,
                     tensors("weight.moment", elements), keep, warn, vocabulary);
 }
 
+/// One that can be read.
+static std::optional<Checkpoint> openNewest(const CheckpointStore &store,
+                                            const Warn &warn = ignore) {
+  Expected<std::optional<Checkpoint>> newest = store.openNewest(warn);
+  EXPECT_TRUE(newest.ok()) << newest.status().message();
+  return newest.ok() ? std::move(*newest) : std::nullopt;
+}
+
 TEST(Manifest, IsCanonical) {
   Manifest manifest;
   manifest.model = "gpt";
@@ -70,22 +80,21 @@ TEST(Manifest, IsCanonical) {
 TEST(Checkpoint, KeepsTheNewest) {
   TemporaryFolder folder;
   CheckpointStore store(folder / "run/checkpoints");
-  EXPECT_TRUE(store.list().empty());
+  EXPECT_TRUE(store.list()->empty());
   for (uint64_t step : {0, 10, 20, 30})
     ASSERT_TRUE(save(store, step, 2).ok());
-  std::vector<CheckpointStore::Entry> entries = store.list();
+  std::vector<CheckpointStore::Entry> entries = *store.list();
   ASSERT_EQ(entries.size(), 2u);
   EXPECT_EQ(entries[0].step, 20u);
   EXPECT_TRUE(entries[1].path.ends_with("/step-000030"));
   EXPECT_EQ(fs::read_symlink(store.folder() + "/LATEST"), "step-000030");
-  std::optional<Checkpoint> newest = store.openNewest(ignore);
+  std::optional<Checkpoint> newest = openNewest(store);
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->manifest().step, 30u);
   EXPECT_EQ(newest->tensors().size(), 2u);
   // Saving the same step again replaces the old checkpoint.
   ASSERT_TRUE(save(store, 30, 2, 50).ok());
-  EXPECT_EQ(store.openNewest(ignore)->tensors().at("weight").entry->shape[0],
-            50);
+  EXPECT_EQ(openNewest(store)->tensors().at("weight").entry->shape[0], 50);
 }
 
 // A course that the run has left may be what a user wants after all.
@@ -97,9 +106,9 @@ TEST(Checkpoint, CoursesThatARunHasLeftStay) {
       ASSERT_TRUE(save(store, step, 9, elements).ok());
     ASSERT_TRUE(
         store.setAsideAfter(1, elements == 10 ? ".old" : ".old.2").ok());
-    EXPECT_EQ(store.openNewest(ignore)->manifest().step, 1u);
+    EXPECT_EQ(openNewest(store)->manifest().step, 1u);
   }
-  std::vector<CheckpointStore::Entry> aside = store.listSetAside();
+  std::vector<CheckpointStore::Entry> aside = *store.listSetAside();
   ASSERT_EQ(aside.size(), 4u);
   const char *names[] = {"step-000002.old", "step-000002.old.2",
                          "step-000003.old", "step-000003.old.2"};
@@ -165,10 +174,10 @@ TEST(Checkpoint, RemainsOfASaveAreRemoved) {
   fs::create_directory(folder / "step-000002.tmp-12-0");
   writeFile(folder / "step-000002.tmp-12-0/model.safetensors", "half");
   fs::create_symlink("step-000002", folder / "LATEST.tmp-12-1");
-  EXPECT_EQ(store.openNewest(ignore)->manifest().step, 1u);
+  EXPECT_EQ(openNewest(store)->manifest().step, 1u);
   store.removeRemains();
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2);
-  EXPECT_EQ(store.list().size(), 1u);
+  EXPECT_EQ(store.list()->size(), 1u);
 }
 
 TEST(Checkpoint, EveryFlipAndTruncationIsFound) {
@@ -190,7 +199,7 @@ TEST(Checkpoint, EveryFlipAndTruncationIsFound) {
     EXPECT_EQ(opened.status().code(), Code::inputRejected) << i;
     if (i % 10 == 0) {
       int warnings = 0;
-      EXPECT_EQ(store.openNewest([&](const std::string &) { ++warnings; })
+      EXPECT_EQ(openNewest(store, [&](const std::string &) { ++warnings; })
                     ->manifest()
                     .step,
                 1u);
@@ -208,7 +217,74 @@ TEST(Checkpoint, EveryFlipAndTruncationIsFound) {
                 .message()
                 .find("is missing"),
             std::string::npos);
-  EXPECT_FALSE(store.openNewest(ignore));
+  EXPECT_FALSE(openNewest(store));
+}
+
+// It may be intact. To go on from an older one would set it aside.
+TEST(Checkpoint, OneThatCannotBeReadIsNotPassedOver) {
+  TemporaryFolder folder;
+  CheckpointStore store(folder / "run/checkpoints");
+  ASSERT_TRUE(save(store, 1).ok());
+  ASSERT_TRUE(save(store, 2).ok());
+  std::string path = store.pathOf(2) + "/optim.safetensors";
+  std::string bytes = readFile(path);
+  fs::remove(path);
+  fs::create_symlink(path, path);
+  Expected<std::optional<Checkpoint>> newest = store.openNewest(ignore);
+  EXPECT_EQ(newest.status().code(), Code::io);
+  EXPECT_TRUE(newest.status().message().starts_with(
+      path + ": cannot read: Too many levels of symbolic links; "))
+      << newest.status().message();
+  // Nor is one that the process has no descriptor for.
+  fs::remove(path);
+  writeFile(path, bytes);
+  struct rlimit before, none;
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  none = before;
+  none.rlim_cur = 0;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  Status opened = Checkpoint::open(store.pathOf(2)).status();
+  Status listed = store.list().status();
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(opened.code(), Code::io);
+  EXPECT_EQ(listed.code(), Code::io);
+  EXPECT_EQ(listed.message(),
+            store.folder() + ": cannot read: Too many open files");
+  EXPECT_EQ(openNewest(store)->manifest().step, 2u);
+  // Another kind of file is damage.
+  fs::remove(path);
+  fs::create_directory(path);
+  EXPECT_EQ(openNewest(store)->manifest().step, 1u);
+  fs::remove_all(store.pathOf(2));
+  writeFile(store.pathOf(2), "mine");
+  EXPECT_EQ(openNewest(store)->manifest().step, 1u);
+}
+
+TEST(Checkpoint, AFolderOfSomebodyElseIsNotTakenForAnEmptyOne) {
+  TemporaryFolder folder;
+  std::string run = folder / "run";
+  CheckpointStore store(run + "/checkpoints");
+  ASSERT_TRUE(save(store, 1).ok());
+  fs::permissions(folder.path(), fs::perms(0755));
+  for (const std::string &closed : {store.folder(), run}) {
+    fs::permissions(closed, fs::perms::none);
+    pid_t child = ::fork();
+    if (child == 0) { // As a user whom permissions bind.
+      if (::geteuid() == 0 && ::setuid(65534) != 0)
+        ::_exit(2);
+      Status status = CheckpointStore::ofRun(run).openNewest(ignore).status();
+      ::_exit(status.code() == Code::io &&
+                      status.message() ==
+                          store.folder() + ": cannot read: Permission denied"
+                  ? 0
+                  : 1);
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0) << closed;
+    fs::permissions(closed, fs::perms(0755));
+  }
+  EXPECT_TRUE(CheckpointStore(folder / "nowhere").list()->empty());
 }
 
 TEST(Checkpoint, AFailedWriteLeavesTheOldOne) {
@@ -231,12 +307,12 @@ TEST(Checkpoint, AFailedWriteLeavesTheOldOne) {
     // The user knows nothing of a temporary folder.
     EXPECT_TRUE(status.message().starts_with(folder / "step-000002/"))
         << status.message();
-    EXPECT_EQ(store.list().size(), 1u);
+    EXPECT_EQ(store.list()->size(), 1u);
     EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}),
               2); // The checkpoint and LATEST.
   }
   std::signal(SIGXFSZ, handler);
-  EXPECT_EQ(store.openNewest(ignore)->manifest().step, 1u);
+  EXPECT_EQ(openNewest(store)->manifest().step, 1u);
   EXPECT_TRUE(save(store, 2, 1, 20000).ok());
 }
 
@@ -244,7 +320,7 @@ TEST(Checkpoint, ExportsPublicNames) {
   TemporaryFolder folder;
   CheckpointStore store(folder.path());
   ASSERT_TRUE(save(store, 1).ok());
-  std::optional<Checkpoint> checkpoint = store.openNewest(ignore);
+  std::optional<Checkpoint> checkpoint = openNewest(store);
   ASSERT_TRUE(checkpoint->exportWeights(folder / "out.safetensors").ok());
   Expected<Safetensors> file = Safetensors::open(folder / "out.safetensors");
   ASSERT_TRUE(file.ok());
@@ -264,7 +340,7 @@ TEST(Checkpoint, ExportsAnotherElementType) {
   TemporaryFolder folder;
   CheckpointStore store(folder.path());
   ASSERT_TRUE(save(store, 1).ok());
-  std::optional<Checkpoint> checkpoint = store.openNewest(ignore);
+  std::optional<Checkpoint> checkpoint = openNewest(store);
   std::string path = folder / "out.safetensors";
   ASSERT_TRUE(
       checkpoint->exportWeights(path, artifact::ElementType::bf16).ok());
@@ -298,7 +374,7 @@ TEST(Checkpoint, AFailedExportChangesNothing) {
   TemporaryFolder folder;
   CheckpointStore store(folder / "checkpoints");
   ASSERT_TRUE(save(store, 1, 3, 20000, "[PAD]\n[UNK]\na\n").ok());
-  std::optional<Checkpoint> checkpoint = store.openNewest(ignore);
+  std::optional<Checkpoint> checkpoint = openNewest(store);
   writeFile(folder / "w", "old");
   writeFile(folder / "w.vocabulary.txt", "old words");
   struct rlimit before, small;
@@ -323,9 +399,9 @@ TEST(Checkpoint, KeepsAndExportsTheVocabulary) {
   TemporaryFolder folder;
   CheckpointStore store(folder.path());
   ASSERT_TRUE(save(store, 1, 3, 100, words).ok());
-  std::string kept = store.list().back().path + "/vocabulary.txt";
+  std::string kept = store.list()->back().path + "/vocabulary.txt";
   EXPECT_EQ(readFile(kept), words);
-  std::optional<Checkpoint> checkpoint = store.openNewest(ignore);
+  std::optional<Checkpoint> checkpoint = openNewest(store);
   ASSERT_TRUE(checkpoint);
   EXPECT_EQ(checkpoint->vocabulary(), words);
   ASSERT_TRUE(checkpoint->exportWeights(folder / "out.safetensors").ok());
@@ -356,7 +432,7 @@ TEST(Checkpoint, KeepsAndExportsTheVocabulary) {
       << other.message();
 
   writeFile(kept, "[PAD]\n[UNK]\ncafe\n");
-  EXPECT_FALSE(store.openNewest(ignore));
+  EXPECT_FALSE(openNewest(store));
 }
 
 } // namespace kiln::test

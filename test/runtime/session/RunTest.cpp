@@ -79,7 +79,9 @@ protected:
 
   std::vector<uint64_t> savedSteps() {
     std::vector<uint64_t> steps;
-    for (const auto &entry : CheckpointStore(folder / "run/checkpoints").list())
+    Expected<CheckpointStore::Entries> saved =
+        CheckpointStore(folder / "run/checkpoints").list();
+    for (const auto &entry : *saved)
       steps.push_back(entry.step);
     return steps;
   }
@@ -204,6 +206,24 @@ TEST_F(RunTest, ADamagedCheckpointIsPassedOver) {
   EXPECT_EQ(metrics().size(), 10u);
   // It was replaced.
   EXPECT_TRUE(Checkpoint::open(folder / "run/checkpoints/step-000010").ok());
+}
+
+TEST_F(RunTest, ACheckpointThatCannotBeReadIsNotPassedOver) {
+  ASSERT_TRUE(train().status.ok());
+  std::string path = folder / "run/checkpoints/step-000010/model.safetensors";
+  fs::rename(path, folder / "model");
+  fs::create_symlink(folder / "model", path); // Is not followed.
+  index.settings->training->steps = 12;
+  for (const char *resume : {"", "auto", "run"}) {
+    options.resume = resume == std::string("run") ? folder / "run" : resume;
+    Result run = train();
+    EXPECT_EQ(run.status.exitCode(), 5) << resume;
+    EXPECT_TRUE(run.status.message().starts_with(path + ": cannot read: "))
+        << run.status.message();
+  }
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{4, 8, 10}));
+  options.resume = folder / "run/checkpoints/step-000008";
+  EXPECT_TRUE(train().status.ok());
 }
 
 TEST_F(RunTest, GoesBackToANamedCheckpoint) {
@@ -356,6 +376,34 @@ TEST_F(RunTest, ARunFolderThatCannotBeWrittenIsRefusedAtOnce) {
   EXPECT_EQ(status, 0);
   fs::permissions(folder / "run", fs::perms(0755));
   EXPECT_TRUE(RunFolder::open(folder / "run")->checkWritable().ok());
+}
+
+// The result would be lost, which is known before the first step.
+TEST_F(RunTest, AFullDiskAtTheStartIsRefusedAtOnce) {
+  ASSERT_TRUE(train().status.ok());
+  fs::remove(folder / "run/config.yaml");
+  fs::create_directories(folder / "run/config.yaml/mine");
+  index.settings->training->steps = 12;
+  Result run = train();
+  EXPECT_EQ(run.status.exitCode(), 5);
+  EXPECT_NE(run.status.message().find("config.yaml: cannot "),
+            std::string::npos)
+      << run.status.message();
+  EXPECT_NE(run.status.message().find("--no-run-folder keeps nothing"),
+            std::string::npos);
+  EXPECT_EQ(run.report.seconds, 0);
+  // If nothing is left to do, nothing is lost.
+  index.settings->training->steps = 10;
+  EXPECT_TRUE(train().status.ok());
+  EXPECT_EQ(warnings.size(), 1u);
+  Expected<RunFolder> opened = RunFolder::open(folder / "run");
+  EXPECT_TRUE(opened->checkRoom(1).ok());
+  Status status = opened->checkRoom(uint64_t{1} << 62);
+  EXPECT_EQ(status.code(), Code::io);
+  EXPECT_TRUE(status.message().starts_with(
+      "run folder " + (folder / "run") +
+      ": one state of this run needs 4611686018427387904 bytes, and "))
+      << status.message();
 }
 
 TEST_F(RunTest, ExplicitAutoGoesOnWithoutAPolicy) {
@@ -784,6 +832,26 @@ TEST_F(RunTest, ASignalSavesAndTellsSo) {
                                       (folder / "run") + " goes on from it"),
             std::string::npos)
       << run.status.message();
+}
+
+// GNU timeout sends each signal twice, and the second may come at any moment.
+TEST_F(RunTest, ASignalThatRepeatsIsOneRequest) {
+  index.settings->training->steps = uint64_t{1} << 40;
+  index.settings->checkpoint.reset();
+  writeFile(folder / "losses", "");
+  std::thread killer([&] {
+    while (readFile(folder / "losses").empty())
+      std::this_thread::yield();
+    for (int i = 0; i < 50; ++i)
+      for (int number : {SIGTERM, SIGHUP})
+        ::kill(::getpid(), number);
+  });
+  Result run = train();
+  killer.join();
+  EXPECT_EQ(run.status.exitCode(), 75);
+  EXPECT_EQ(savedSteps(), (std::vector<uint64_t>{run.report.steps}));
+  // Saving took less than a second: the exit code is still to come.
+  ::kill(::getpid(), SIGTERM);
 }
 
 TEST_F(RunTest, EvaluatesOnDataHeldOut) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 // Several processes under mpirun: the same results as one, and the outcome when
 // one is lost, hangs or is told to stop.
+#include "runtime/session/Signals.h"
 #include "test/runtime/SampleArtifact.h"
 
 #include <chrono>
@@ -141,6 +142,15 @@ protected:
     process = ranks[rank];
   }
 
+  static void findParent(pid_t process, pid_t &parent) {
+    // The process, its name in parentheses, its state, its parent.
+    std::ifstream("/proc/" + std::to_string(process) + "/stat")
+            .ignore(4096, ')')
+            .ignore(3) >>
+        parent;
+    ASSERT_GT(parent, 1);
+  }
+
   void signalRank(int rank, int number) {
     pid_t process = 0;
     ASSERT_NO_FATAL_FAILURE(findRank(rank, process));
@@ -170,11 +180,16 @@ protected:
 
   /// A run without end, whose steps take a while.
   Child startLong(const std::string &more = "--no-run-folder",
-                  int processes = 4) {
+                  int processes = 4, int delay = 2000) {
     fs::remove(folder / "losses");
-    setenv("KILN_FAULT", "link:delay_us=2000", 1);
+    setenv("KILN_FAULT", ("link:delay_us=" + std::to_string(delay)).c_str(), 1);
     return start("'" KILN_COMMAND "' run -n " + std::to_string(processes) +
                  " sample --steps 1000000 --losses losses " + more);
+  }
+
+  /// Returns when a signal is no longer a repeat of one sent before.
+  static void awaitAnotherRequest() {
+    std::this_thread::sleep_for(sameRequest + std::chrono::milliseconds(100));
   }
 
   /// The ranks reported not to have come, by any rank.
@@ -405,6 +420,27 @@ TEST_F(RanksTest, StopTogetherOnASignalToOne) {
   }
 }
 
+// As systemd and scancel do: the command, mpirun and the ranks get it at once.
+// SIGINT ends mpirun, but a rank that has saved says so.
+TEST_F(RanksTest, StopTogetherOnASignalToAll) {
+  for (auto [number, delay] : {std::pair(SIGTERM, 50000), {SIGHUP, 2000}}) {
+    fs::remove_all(folder / "run");
+    // A step takes longer than mpirun gives ranks that it ends.
+    Child command = startLong("--run-folder run", 2, delay);
+    ASSERT_NO_FATAL_FAILURE(awaitStep(1));
+    std::map<int, pid_t> ranks = findRanks();
+    pid_t mpirun = 0;
+    ASSERT_NO_FATAL_FAILURE(findParent(ranks[0], mpirun));
+    command.signal(number);
+    kill(mpirun, number);
+    for (int rank : {0, 1})
+      kill(ranks[rank], number);
+    EXPECT_EQ(command.finish(), 75) << err();
+    EXPECT_THAT(err(), HasSubstr("a checkpoint is saved"));
+    expectNobodyLeft();
+  }
+}
+
 // As one process does, whatever signal the command sends to the ranks.
 TEST_F(RanksTest, ExitByTheSignalThatStoppedThem) {
   for (auto [isRank, number] :
@@ -449,6 +485,19 @@ TEST_F(RanksTest, StopAtAnyMoment) {
   }
 }
 
+// As GNU timeout sends it: to the command and to its process group.
+TEST_F(RanksTest, TakeASignalThatRepeatsForOne) {
+  Child command = startLong("--run-folder run", 2);
+  ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+  for (int i = 0; i < 20; ++i) {
+    command.signal(i % 2 ? SIGTERM : SIGHUP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(command.finish(), 75) << err();
+  EXPECT_THAT(err(), HasSubstr("a checkpoint is saved"));
+  expectNobodyLeft();
+}
+
 // The second signal does not wait for the step.
 TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
   setenv("KILN_FAULT", "link:delay_us=900000000", 1); // No step ends.
@@ -457,9 +506,12 @@ TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
   while (!fs::exists(folder / "run/checkpoints/step-000000/kiln.json") &&
          Clock::now() < end)
     std::this_thread::yield();
+  awaitAnotherRequest(); // By now the step has begun.
   command.signal(SIGTERM);
   while (err().find("signal again") == std::string::npos && Clock::now() < end)
     std::this_thread::yield();
+  command.signal(SIGTERM); // The same request.
+  awaitAnotherRequest();
   command.signal(SIGINT);
   EXPECT_EQ(command.finish(), 128 + SIGINT) << err();
   EXPECT_THAT(err(), HasSubstr("stopped by signal 2 (SIGINT)"));
@@ -468,10 +520,12 @@ TEST_F(RanksTest, EndAtOnceOnTheSecondSignal) {
 
 // It must not crash an mpirun that is already ending the ranks, either.
 TEST_F(RanksTest, EndCleanlyOnASecondSignalThatComesLate) {
-  for (int round = 0; round < 3; ++round) {
-    Child command = startLong("--run-folder run --resume none");
-    ASSERT_NO_FATAL_FAILURE(awaitStep(3));
+  for (int round = 0; round < 2; ++round) {
+    // A step takes so long that the second signal is another request.
+    Child command = startLong("--run-folder run --resume none", 4, 50000);
+    ASSERT_NO_FATAL_FAILURE(awaitStep(1));
     command.signal(SIGINT);
+    awaitAnotherRequest();
     Clock::time_point end = Clock::now() + std::chrono::seconds(20);
     while (err().find("a checkpoint is saved") == std::string::npos &&
            Clock::now() < end)
@@ -505,12 +559,7 @@ TEST_F(RanksTest, EndWithMpirun) {
   ASSERT_NO_FATAL_FAILURE(awaitStep(3));
   pid_t rank = 0, mpirun = 0;
   ASSERT_NO_FATAL_FAILURE(findRank(0, rank));
-  // The process, its name in parentheses, its state, its parent.
-  std::ifstream("/proc/" + std::to_string(rank) + "/stat")
-          .ignore(4096, ')')
-          .ignore(3) >>
-      mpirun;
-  ASSERT_GT(mpirun, 1);
+  ASSERT_NO_FATAL_FAILURE(findParent(rank, mpirun));
   kill(mpirun, SIGKILL);
   EXPECT_EQ(command.finish(), 6) << err();
   EXPECT_THAT(err(), HasSubstr("mpirun was lost: it ended with signal 9"));
