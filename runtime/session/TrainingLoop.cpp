@@ -261,7 +261,7 @@ Status TrainingLoop::compareRuns() {
        std::to_string(evaluator_ ? evaluator_->samples() : 0),
        Code::inputRejected},
       {"seed", std::to_string(seed()), Code::usage},
-      {"--steps", std::to_string(lastStep_), Code::usage},
+      {"number of steps", std::to_string(lastStep_), Code::usage},
       {"--resume", options_.resume, Code::usage}};
   for (const auto &[name, fact, code] : facts)
     if (Status status = requireSame(session_.world(), name, fact, code);

@@ -136,8 +136,12 @@ private:
         ->needs(trace);
     verb->add_option("--losses", runOptions.losses,
                      "file that gets one line per step");
-    verb->add_option("--steps", steps, "stop after this many steps")
+    verb->add_option("--steps", steps, "training.steps: how long to train")
         ->transform(stepCount);
+    verb->add_option("--stop-after", runOptions.lastStep,
+                     "end after this step, under the schedule of all")
+        ->transform(stepCount)
+        ->group(""); // For commands that compare the first steps of plans.
     CLI::Option *resume = verb->add_option(
         "--resume", runOptions.resume,
         "auto (the newest intact checkpoint of the run folder), none, or the "
@@ -279,8 +283,6 @@ private:
 
   /// Completes the options from each other. Returns an exit code.
   int resolveOptions() {
-    if (steps)
-      runOptions.steps = steps;
     if (isFresh)
       runOptions.resume = "none";
     if (!traceSteps.empty()) {
@@ -292,13 +294,16 @@ private:
       }
       runOptions.trace.steps = *range;
     }
-    if (std::string conflicts = findConflicts(
-            runVerb->parsed() ? runOptions.overrides : compile.overrides,
-            steps != 0 && !verify->parsed());
+    std::vector<std::string> &overrides =
+        runVerb->parsed() ? runOptions.overrides : compile.overrides;
+    bool isLength = steps != 0 && !verify->parsed();
+    if (std::string conflicts = findConflicts(overrides, isLength);
         !conflicts.empty()) {
       fputs(conflicts.c_str(), stderr);
       return exitUsage;
     }
+    if (isLength)
+      overrides.push_back("training.steps=" + std::to_string(steps));
     compile.overrides.insert(compile.overrides.end(), replacements.begin(),
                              replacements.end());
     compile.usesCache = !ignoresCache;
