@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/OutputFile.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/data/Fingerprint.h"
+#include "runtime/metrics/DropNanSign.h"
 #include "runtime/metrics/TrainLog.h"
 #include "runtime/session/Signals.h"
 
@@ -413,6 +414,7 @@ void TrainingLoop::writeLoss() {
 Status TrainingLoop::readStep(double seconds) {
   if (Status status = session_.readScalar(*loss_, report_.loss); !status.ok())
     return status;
+  report_.loss = dropNanSign(report_.loss);
   ++report_.steps;
   report_.samples += settings_->global_batch();
   step_ = {};
@@ -423,6 +425,8 @@ Status TrainingLoop::readStep(double seconds) {
     if (Status status = session_.readScalar(*output, (step_.*member).emplace());
         !status.ok())
       return status;
+    else
+      step_.*member = dropNanSign(*(step_.*member));
   return Status();
 }
 
@@ -541,8 +545,9 @@ void TrainingLoop::warnOnce(const std::string &message) {
 }
 
 /// Loss and gradients were finite, but the update need not be.
-Status TrainingLoop::save() {
-  Status status = record_.save(report_.steps);
+Status TrainingLoop::save() { return explain(record_.save(report_.steps)); }
+
+Status TrainingLoop::explain(const Status &status) {
   return status.ok() ? status
                      : stopNotFinite("the state after step " +
                                      std::to_string(report_.steps) +
@@ -558,6 +563,10 @@ Status TrainingLoop::finish() {
         record_.isSaved(report_.steps) && !path.empty())
       log_.write("The state after step " + std::to_string(report_.steps) +
                  " is in " + path + "\n");
+  } else if (!record_.savesLastState() && session_.computes() &&
+             report_.steps != report_.firstStep) {
+    if (Status status = explain(record_.check()); !status.ok())
+      return status;
   }
   bool isSaved = record_.isSaved(report_.steps);
   Status traced = session_.agree(session_.finishTrace());
