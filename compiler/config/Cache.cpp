@@ -115,6 +115,15 @@ std::string Cache::report(const std::string &path, int error) {
   return "";
 }
 
+/// Whether a name without its ending is that of a hash: another file must not
+/// be taken for an entry, and removed.
+static bool isKey(const std::string &stem) {
+  constexpr std::string_view prefix = "kiln_";
+  constexpr size_t digits = 64; // Of SHA-256.
+  return stem.starts_with(prefix) && stem.size() == prefix.size() + digits &&
+         stem.find_first_not_of("0123456789abcdef", prefix.size()) == stem.npos;
+}
+
 std::vector<Cache::Entry> Cache::list() const {
   std::vector<Entry> entries;
   std::error_code error;
@@ -123,7 +132,7 @@ std::vector<Cache::Entry> Cache::list() const {
     std::string name = file.path().filename().string();
     std::error_code sizeError;
     uint64_t bytes = file.file_size(sizeError);
-    if (!sizeError && name.starts_with("kiln_") && name.ends_with(suffix))
+    if (!sizeError && isKey(file.path().stem()) && name.ends_with(suffix))
       entries.push_back(
           {file.path().stem().string(), file.path().string(), bytes});
   }

@@ -43,8 +43,10 @@ std::optional<int64_t> parseInteger(const YamlNode &node, const Key &key) {
   if (!isPlain(node))
     return std::nullopt;
   std::optional<int64_t> value = parseWhole<int64_t>(node.text);
-  if (!value || static_cast<double>(*value) < key.minimum ||
-      static_cast<double>(*value) > key.maximum)
+  // As a double, a number above 2^53 may be rounded to the limit.
+  bool isLimited = key.maximum < 0x1p63;
+  if (!value || *value < static_cast<int64_t>(key.minimum) ||
+      (isLimited && *value > static_cast<int64_t>(key.maximum)))
     return std::nullopt;
   return value;
 }
@@ -358,13 +360,28 @@ private:
     for (bool isPreset : {true, false})
       for (size_t i = 0; i < node.keys.size(); ++i)
         if ((node.keys[i].text == "preset") == isPreset)
-          isValid &= readPart(node.keys[i], node.items[i], policy);
+          isValid &=
+              isFirst(i) && readPart(node.keys[i], node.items[i], policy);
     if (!isValid)
       return false;
     std::vector<std::string> faults = findFaults(policy);
     for (const std::string &fault : faults)
       report(fault);
     return faults.empty();
+  }
+
+  /// Whether no earlier key of the map is the same.
+  bool isFirst(size_t number) {
+    const YamlNode &name = node.keys[number];
+    for (size_t i = 0; i < number; ++i)
+      if (node.keys[i].text == name.text) {
+        diagnostics.error(name.position,
+                          "duplicate key '" + std::string(key.path) + "." +
+                              name.text + "', first given on line " +
+                              std::to_string(node.keys[i].position.line));
+        return false;
+      }
+    return true;
   }
 
   bool readPart(const YamlNode &name, const YamlNode &value,

@@ -101,6 +101,16 @@ Status checkOutput(const std::string &name, const std::string &path) {
              : failIo(name, "open");
 }
 
+Status checkReplaced(const std::string &name, const std::string &path) {
+  struct stat status;
+  bool isPassing = ::stat(path.c_str(), &status) == 0 &&
+                   (S_ISSOCK(status.st_mode) || S_ISFIFO(status.st_mode));
+  return isPassing ? Status(Code::usage, name + ": is " +
+                                             describeKind(status.st_mode) +
+                                             ", wanted a file")
+                   : Status();
+}
+
 /// A file that is written and not yet in its place.
 static Status write(PendingFile &pending, const FileContents &contents) {
   const std::string &path = contents.path;

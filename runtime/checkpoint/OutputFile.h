@@ -66,6 +66,9 @@ Status replaceFile(const std::string &path,
 /// is created, so that it can be asked before anything else is done.
 Status checkOutput(const std::string &name, const std::string &path);
 
+/// `usage` for a FIFO or socket, whose place a finished file cannot take.
+Status checkReplaced(const std::string &name, const std::string &path);
+
 /// "PATH: cannot ACTION: " and the text of an error, of errno unless another is
 /// given, as an I/O error.
 Status failIo(const std::string &path, const char *action);

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
+#include <new>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -74,7 +75,15 @@ Expected<Bytes> unpack(const std::string &path,
     std::string place = "gzip member " + std::to_string(member) +
                         ", from byte " + std::to_string(size - packed.size()) +
                         " on,";
-    if (!unpacker.unpackMember(packed, bytes))
+    bool isIntact = false;
+    try {
+      isIntact = unpacker.unpackMember(packed, bytes);
+    } catch (const std::bad_alloc &) {
+      return rejectData(path, "there is no memory to unpack more than " +
+                                  std::to_string(bytes.size()) +
+                                  " bytes of it");
+    }
+    if (!isIntact)
       return rejectData(path, place + " is damaged or truncated; " +
                                   std::to_string(bytes.size()) +
                                   " bytes could be unpacked");

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fcntl.h>
 #include <filesystem>
 #include <sys/file.h>
@@ -119,6 +120,26 @@ RunFolder::checkSetAside(const std::string &path,
   return live.empty() ? Status()
                       : refuse("another process is training in " + live +
                                "; wait for it, or give another --run-folder");
+}
+
+Status RunFolder::checkPlace(const std::string &path) {
+  std::error_code error;
+  fs::path place = path;
+  while (place.has_parent_path() && place.has_relative_path() &&
+         !fs::exists(fs::symlink_status(place, error)))
+    place = place.parent_path();
+  if (!fs::exists(fs::symlink_status(place, error)))
+    place = ".";
+  auto refuse = [&](const char *action, int failure) {
+    return Status(Code::io, "run folder " + path + ": cannot " + action + ": " +
+                                std::strerror(failure) + otherPlaces);
+  };
+  bool isThere = fs::equivalent(place, path, error);
+  if (!fs::is_directory(place, error))
+    return refuse("create", error ? error.value() : ENOTDIR);
+  if (::access(place.c_str(), W_OK | X_OK) != 0)
+    return refuse(isThere ? "write to it" : "create", errno);
+  return Status();
 }
 
 /// Without slashes at the end, so that a number can be added.

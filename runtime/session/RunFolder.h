@@ -14,6 +14,10 @@ namespace kiln {
 /// process at a time; the lock ends with the process, however it ends.
 class RunFolder {
 public:
+  /// The end of a message of code `io`.
+  static constexpr const char *otherPlaces =
+      "; --run-folder puts it elsewhere, --no-run-folder keeps nothing";
+
   /// Creates the folder if there is none. `usage` if another process has it,
   /// or if it is somebody else's.
   static Expected<RunFolder> open(const std::string &path);
@@ -21,6 +25,9 @@ public:
   /// Whether a run may have the folder: it does not exist, is empty but for
   /// what the process prints, or is that of a run. Else `usage`.
   static Status check(const std::string &path);
+  /// Whether `open` could make the folder, or files in it: `io`, with a way
+  /// out.
+  static Status checkPlace(const std::string &path);
   /// Whether the earlier run there, if any, can get another name. `usage` if
   /// that would move the working folder, one of `inputs` (paths by the user's
   /// word for them) or the folder of a run that trains.

@@ -42,9 +42,7 @@ std::string describeDifferences(const Manifest &found, const Manifest &wanted) {
 
 /// Why a run with a result to keep does not begin.
 Status failFolder(const Status &status) {
-  return Status(Code::io, status.message() + "; --run-folder puts it "
-                                             "elsewhere, --no-run-folder keeps "
-                                             "nothing");
+  return Status(Code::io, status.message() + RunFolder::otherPlaces);
 }
 
 } // namespace
@@ -223,9 +221,9 @@ Status RunRecord::resume(const Checkpoint &checkpoint) {
           words == found.files.end() ? "" : words->second.hash, vocabulary_);
       !status.ok())
     return status;
-  if (Status status = restoreVariables(checkpoint, session_); !status.ok())
-    return status;
   std::string changes = describeChanges(found.config, position_.config);
+  if (Status status = restoreVariables(checkpoint, session_); !status.ok())
+    return failToRestore(checkpoint, status, changes);
   if (found.step >= lastStep_ && !changes.empty())
     return failFinished(checkpoint, changes);
   if (vocabulary_.empty()) // Data of another kind do not change the weights.
@@ -236,6 +234,25 @@ Status RunRecord::resume(const Checkpoint &checkpoint) {
       std::to_string(found.step) +
       (changes.empty() ? "" : ", with another config:" + changes));
   return Status();
+}
+
+/// Another precision of the same model has other variables: the loss scale, or
+/// weights in another format.
+Status RunRecord::failToRestore(const Checkpoint &checkpoint,
+                                const Status &fault,
+                                const std::string &changes) const {
+  size_t begin = changes.find("\n  training.precision ");
+  bool isOtherModel = changes.find("\n  model.") != changes.npos;
+  if (fault.code() != Code::inputRejected || begin == changes.npos ||
+      isOtherModel)
+    return fault;
+  size_t end = changes.find('\n', begin + 1);
+  return Status(Code::inputRejected,
+                checkpoint.folder() + ": is of a run in another precision:" +
+                    changes.substr(begin, end - begin) + "\ntraining.init=" +
+                    quoteForShell(checkpoint.folder() + "/" + modelFileName) +
+                    " takes only the weights, --fresh starts afresh, "
+                    "--run-folder FOLDER keeps another run beside this one");
 }
 
 /// Whoever changes a config wants other results; there will be none.
@@ -401,6 +418,17 @@ Status RunRecord::save(uint64_t step) {
     warn("checkpoint of step " + std::to_string(step) +
          " was not saved: " + status.message() + last);
   return Status();
+}
+
+Status RunRecord::check() {
+  Status status;
+  if (session_.rank() == 0) {
+    status = checkVariables(session_);
+    session_.variables().endReads();
+  } else {
+    session_.variables().serveReads();
+  }
+  return session_.agree(status);
 }
 
 Status RunRecord::write(uint64_t step) {

@@ -42,6 +42,8 @@ public:
   /// with `notFinite` if a variable is not, and earlier checkpoints stay; any
   /// other failure is a warning.
   Status save(uint64_t step);
+  /// Fails with `notFinite` if a variable is not, as `save` does.
+  Status check();
   /// Whether checkpoints are saved on the way, and begun from unasked.
   bool savesCheckpoints() const { return saves_ == Saves::checkpoints; }
   bool savesLastState() const { return saves_ != Saves::nothing; }
@@ -65,6 +67,8 @@ private:
   Expected<std::optional<Checkpoint>> findCheckpoint();
   Expected<std::optional<Checkpoint>> agreeOnCheckpoint();
   Status resume(const Checkpoint &checkpoint);
+  Status failToRestore(const Checkpoint &checkpoint, const Status &fault,
+                       const std::string &changes) const;
   Status failFinished(const Checkpoint &checkpoint,
                       const std::string &changes) const;
   Status startFresh();

@@ -4,6 +4,7 @@
 #include "runtime/checkpoint/OutputFile.h"
 #include "runtime/collective/Roster.h"
 #include "runtime/data/Fingerprint.h"
+#include "runtime/metrics/DropNanSign.h"
 #include "runtime/metrics/TrainLog.h"
 #include "runtime/session/Signals.h"
 
@@ -287,7 +288,7 @@ Status TrainingLoop::compareRuns() {
        std::to_string(evaluator_ ? evaluator_->samples() : 0),
        Code::inputRejected},
       {"seed", std::to_string(seed()), Code::usage},
-      {"--steps", std::to_string(lastStep_), Code::usage},
+      {"number of steps", std::to_string(lastStep_), Code::usage},
       {"--resume", options_.resume, Code::usage}};
   for (const auto &[name, fact, code] : facts)
     if (Status status = requireSame(session_.world(), name, fact, code);
@@ -440,6 +441,7 @@ void TrainingLoop::writeLoss() {
 Status TrainingLoop::readStep(double seconds) {
   if (Status status = session_.readScalar(*loss_, report_.loss); !status.ok())
     return status;
+  report_.loss = dropNanSign(report_.loss);
   ++report_.steps;
   report_.samples += settings_->global_batch();
   step_ = {};
@@ -450,6 +452,8 @@ Status TrainingLoop::readStep(double seconds) {
     if (Status status = session_.readScalar(*output, (step_.*member).emplace());
         !status.ok())
       return status;
+    else
+      step_.*member = dropNanSign(*(step_.*member));
   return Status();
 }
 
@@ -568,8 +572,9 @@ void TrainingLoop::warnOnce(const std::string &message) {
 }
 
 /// Loss and gradients were finite, but the update need not be.
-Status TrainingLoop::save() {
-  Status status = record_.save(report_.steps);
+Status TrainingLoop::save() { return explain(record_.save(report_.steps)); }
+
+Status TrainingLoop::explain(const Status &status) {
   return status.ok() ? status
                      : stopNotFinite("the state after step " +
                                      std::to_string(report_.steps) +
@@ -585,6 +590,10 @@ Status TrainingLoop::finish() {
         record_.isSaved(report_.steps) && !path.empty())
       log_.write("The state after step " + std::to_string(report_.steps) +
                  " is in " + path + "\n");
+  } else if (!record_.savesLastState() && session_.computes() &&
+             report_.steps != report_.firstStep) {
+    if (Status status = explain(record_.check()); !status.ok())
+      return status;
   }
   bool isSaved = record_.isSaved(report_.steps);
   Status traced = session_.agree(session_.finishTrace());

@@ -61,6 +61,7 @@ private:
   Status stopUnfed(const Status &fault);
   void writeLoss();
   Status save();
+  Status explain(const Status &status);
   void warnOnce(const std::string &message);
   Status finish();
 

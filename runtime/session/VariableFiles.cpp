@@ -2,6 +2,7 @@
 #include "runtime/session/VariableFiles.h"
 #include "runtime/checkpoint/CompareTensors.h"
 #include "runtime/checkpoint/ConvertElements.h"
+#include "runtime/metrics/DropNanSign.h"
 
 #include <algorithm>
 #include <cstring>
@@ -129,8 +130,31 @@ Status checkFinite(const artifact::Variable &variable, uint64_t begin,
                   artifact::ElementType::f64,
                   std::as_writable_bytes(std::span(&value, 1)));
   return Status(Code::notFinite, quote(variable.name()->str()) + " is " +
-                                     std::to_string(value) + " in element " +
+                                     std::to_string(dropNanSign(value)) +
+                                     " in element " +
                                      std::to_string(begin + *found));
+}
+
+/// Calls function(piece) for variable `number` in blocks, all finite.
+template <typename Function>
+Status readPieces(const Session &session, uint32_t number, Function function) {
+  const artifact::Variable &variable =
+      *session.artifact().image().variables()->Get(number);
+  uint64_t size = elementBytes(variable.element_type());
+  uint64_t elements = session.variables().tiling(number).elements();
+  uint64_t step = pieceBytes / size;
+  std::vector<std::byte> piece;
+  for (uint64_t begin = 0; begin < elements; begin += step) {
+    piece.resize(std::min(step, elements - begin) * size);
+    Status status = session.variables().read(number, begin, piece);
+    if (status.ok())
+      status = checkFinite(variable, begin, piece);
+    if (status.ok())
+      status = function(piece);
+    if (!status.ok())
+      return status;
+  }
+  return Status();
 }
 
 /// Public names, as the artifact gives them.
@@ -313,28 +337,24 @@ VariableSources collectVariables(const Session &session) {
   const auto &variables = *session.artifact().image().variables();
   for (uint32_t i = 0; i < variables.size(); ++i) {
     const artifact::Variable &variable = *variables.Get(i);
-    uint64_t size = elementBytes(variable.element_type());
     TensorSource source{
-        factsOf(variable), [&session, &variable, i, size](OutputFile &file) {
-          uint64_t elements = session.variables().tiling(i).elements();
-          uint64_t step = pieceBytes / size;
-          std::vector<std::byte> piece;
-          for (uint64_t begin = 0; begin < elements; begin += step) {
-            piece.resize(std::min(step, elements - begin) * size);
-            Status status = session.variables().read(i, begin, piece);
-            if (status.ok())
-              status = checkFinite(variable, begin, piece);
-            if (status.ok())
-              status = file.write(piece);
-            if (!status.ok())
-              return status;
-          }
-          return Status();
+        factsOf(variable), [&session, i](OutputFile &file) {
+          return readPieces(session, i, [&](std::span<const std::byte> piece) {
+            return file.write(piece);
+          });
         }};
     (isWeight(variable) ? sources.weights : sources.others)
         .push_back(std::move(source));
   }
   return sources;
+}
+
+Status checkVariables(const Session &session) {
+  for (uint32_t i = 0; i < session.artifact().image().variables()->size(); ++i)
+    if (Status status = readPieces(session, i, [](auto &) { return Status(); });
+        !status.ok())
+      return status;
+  return Status();
 }
 
 Status restoreVariables(const Checkpoint &checkpoint, Session &session) {

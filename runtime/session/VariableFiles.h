@@ -25,6 +25,9 @@ VariableSources collectVariables(const Session &session);
 /// Gives every variable its value from a checkpoint; `inputRejected` with a
 /// list of all differences if it is of another model, and then nothing has
 /// changed.
+/// `notFinite` with the first element that is not, as writing them does.
+Status checkVariables(const Session &session);
+
 Status restoreVariables(const Checkpoint &checkpoint, Session &session);
 
 /// Whether the weights of an index have their values in a file with public

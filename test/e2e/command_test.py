@@ -175,6 +175,8 @@ class Command(KilnTest):
         # As in a config, a cosine ends with the run.
         self.kiln("run", "c.kiln", "training.steps=9", "--run-folder", "longer")
         self.assertIn("    steps: 9\n", (self.folder / "longer/config.yaml").read_text())
+        self.kiln("run", "c.kiln", "training.schedule.minimum=0", "--steps", "9", "--run-folder", "lower")
+        self.assertIn("    steps: 9\n", (self.folder / "lower/config.yaml").read_text())
         _, err = self.kiln("run", "a.kiln", "training.global_batch=2", "training.seed=1", code=2)
         self.assertIn("a.kiln: these keys are compiled into it:\n  training.global_batch was", err)
         _, err = self.kiln("run", "a.kiln", "training.sed=1", code=2)

@@ -114,7 +114,7 @@ class Data(harness.KilnTest):
             process = subprocess.run([harness.KILN, "checkpoint", "export", "run", "-o", "log"], stdout=log,
                                      stderr=subprocess.PIPE, text=True, cwd=self.folder, env=self.environment)
         self.assertEqual(process.returncode, 2, process.stderr)
-        self.assertIn("standard output: is the same file as vocabulary of -o log.vocabulary.txt", process.stderr)
+        self.assertIn("standard output: is the same file as vocabulary log.vocabulary.txt of -o log", process.stderr)
 
     def test_end_of_a_text_is_held_out(self):
         """Two of three letters can be known from those before, the third is one of two."""

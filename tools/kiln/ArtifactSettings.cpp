@@ -30,13 +30,16 @@ static void moveCosineEnd(const Config &before,
       training.schedule.steps != training.steps)
     return;
   constexpr std::string_view steps = "training.steps=",
-                             schedule = "training.schedule";
+                             end = "training.schedule.steps=",
+                             kind = "training.schedule.kind=";
   std::string moved;
   for (const std::string &override : overrides)
-    if (override.starts_with(schedule))
+    if (override.starts_with("training.schedule=") ||
+        override.starts_with(end) ||
+        (override.starts_with(kind) && !override.ends_with("cosine")))
       return;
     else if (override.starts_with(steps))
-      moved = std::string(schedule) + ".steps=" + override.substr(steps.size());
+      moved = std::string(end) + override.substr(steps.size());
   if (!moved.empty())
     overrides.push_back(moved);
 }

@@ -46,6 +46,13 @@ int runCacheCommand(const std::string &action) {
                "names another");
     return static_cast<int>(Code::io);
   }
+  // A folder that is not there yet is an empty cache.
+  std::filesystem::directory_iterator entries(folder, error);
+  if (error && error != std::errc::no_such_file_or_directory) {
+    printError(std::string(folder) + ": cannot be read: " + error.message() +
+               "; KILN_CACHE_DIR names another");
+    return static_cast<int>(Code::io);
+  }
   if (action == "clear") {
     size_t artifacts = kinds[0].cache.clear(), kernels = kinds[1].cache.clear();
     printf("%zu artifacts and %zu kernels removed from %s\n", artifacts,

@@ -201,7 +201,7 @@ Status checkExport(const Checkpoint &checkpoint, const std::string &output) {
   files.addOutput("-o", output);
   bool hasVocabulary = !checkpoint.vocabulary().empty();
   if (hasVocabulary)
-    files.addOutput("vocabulary of -o", vocabularyPathOf(output));
+    files.addOutput("vocabulary", vocabularyPathOf(output), "-o " + output);
   std::error_code error;
   if (fs::exists(output, error) && !fs::is_regular_file(output, error))
     return Status(Code::usage,

@@ -67,8 +67,11 @@ void CommandFiles::addInputFolder(const std::string &name,
     addInput(name, file->path().string());
 }
 
-void CommandFiles::addOutput(const std::string &name, const std::string &path) {
+void CommandFiles::addOutput(const std::string &name, const std::string &path,
+                             const std::string &owner) {
   add(name, path, /*isOutput=*/true);
+  if (!path.empty())
+    files_.back().owner = owner;
 }
 
 /// An output that this process opens itself.

@@ -25,7 +25,9 @@ public:
   void addInputs(const std::map<std::string, std::string> &paths);
   /// The files of a checkpoint.
   void addInputFolder(const std::string &name, const std::string &path);
-  void addOutput(const std::string &name, const std::string &path);
+  /// With `owner`, messages call it "NAME PATH of OWNER".
+  void addOutput(const std::string &name, const std::string &path,
+                 const std::string &owner = "");
   /// The processes of a run, of which the first has the run folder and the
   /// losses, and each a trace of its own; they may be on several machines.
   struct Ranks {
@@ -51,9 +53,12 @@ private:
     bool isStandard = false;  // Opened by the caller.
     bool isOfRun = false;     // Of this command.
     std::string subject = ""; // In messages of a run that opens it, else empty.
+    std::string owner = "";   // Which file it is written with, or empty.
 
     std::string describe() const {
-      return isStandard ? name : name + " " + path;
+      return isStandard
+                 ? name
+                 : name + " " + path + (owner.empty() ? "" : " of " + owner);
     }
   };
 

@@ -37,7 +37,7 @@ struct RunOptions {
   std::string resume;    // Empty: by the config.
   /// Files that the run reads beside those of its artifact, by the user's word.
   std::map<std::string, std::string> inputs;
-  std::optional<uint64_t> steps;
+  std::optional<uint64_t> lastStep; // Of those to train; none: the last.
   TraceOptions trace;
   uint32_t processes = 0; // To start; 0: the one that is there.
   bool isProfiled = false;

@@ -5,6 +5,7 @@
 #include "runtime/TemporaryFiles.h"
 #include "runtime/artifact/Artifact.h"
 #include "runtime/checkpoint/OutputFile.h"
+#include "runtime/session/RunFolder.h"
 #include "tools/kiln/ArtifactSettings.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/CompilerProcess.h"
@@ -57,6 +58,11 @@ public:
   }
 
 private:
+  /// Whether a run needs its folder: metrics alone can be missed.
+  bool savesState() const {
+    return config->checkpoint.presence != Presence::None &&
+           config->devices.kind != DeviceKind::Dry;
+  }
   Status checkFiles(const RunOptions *run) const;
   Status checkEntry(const std::string &path) const;
   int takeEntry();
@@ -102,6 +108,8 @@ int Compilation::prepare(const RunOptions *run) {
     return exitUsage;
   }
   Status status = checkFiles(run);
+  if (status.ok() && run && savesState() && !run->runFolder.empty())
+    status = RunFolder::checkPlace(run->runFolder);
   if (status.ok() && run)
     status = checkResume(run->resume);
   if (status.ok() && run && run->processes != 0)
@@ -267,10 +275,9 @@ static int checkArtifact(const std::string &output) {
   // Only a device is written where it is: a file is replaced.
   bool isDevice = fs::exists(output, error) && !fs::is_regular_file(output);
   if (isDevice)
-    if (Status status = checkOutput("-o " + output, output);
-        status.code() == Code::usage) {
+    if (Status status = checkReplaced("-o " + output, output); !status.ok()) {
       printError(status.message());
-      return exitUsage;
+      return status.exitCode();
     }
   int isDenied = isDevice ? access(output.c_str(), W_OK)
                           : access(parent.c_str(), W_OK | X_OK);

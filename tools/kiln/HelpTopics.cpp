@@ -45,7 +45,7 @@ TMPDIR                  for temporary files, if the cache folder is unusable,
 static const char exitCodeHelp[] = R"( 0  done
  1  failed
  2  usage or config
- 3  no plan fits
+ 3  no plan fits, or out of memory
  4  input rejected: artifact, checkpoint, weights, model or data
  5  I/O: disk full, file not writable
  6  a rank was lost, under `kiln run -n`

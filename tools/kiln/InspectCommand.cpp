@@ -55,13 +55,17 @@ std::string printShape(const flatbuffers::Vector<int64_t> &shape) {
   return text.empty() ? "scalar" : text;
 }
 
-/// Keys of the config that ask for a plan, with the values as written. Empty if
-/// this version cannot read the config.
+/// Nothing if this version cannot read the config.
+std::optional<Config> configOf(const artifact::Index &index) {
+  Diagnostics diagnostics;
+  return parseConfig(index.settings()->config()->str(), "config", {},
+                     diagnostics);
+}
+
+/// Keys of the config that ask for a plan, with the values as written.
 std::vector<std::pair<std::string, std::string>>
 listRequests(const artifact::Index &index) {
-  Diagnostics diagnostics;
-  std::optional<Config> config =
-      parseConfig(index.settings()->config()->str(), "config", {}, diagnostics);
+  std::optional<Config> config = configOf(index);
   std::vector<std::pair<std::string, std::string>> requests;
   if (!config)
     return requests;
@@ -276,6 +280,12 @@ void printRequests(const artifact::Index &index) {
     printf("request   %s\n", text.c_str());
 }
 
+/// As the config has it.
+void printPrecision(const artifact::Index &index) {
+  if (std::optional<Config> config = configOf(index))
+    printf("precision %s\n", config->training.precision.print().c_str());
+}
+
 void printPlan(const Artifact &artifact) {
   const artifact::Index &index = artifact.index();
   printf("model     %s, compiled by %s\n", index.model()->c_str(),
@@ -292,6 +302,7 @@ void printPlan(const Artifact &artifact) {
   if (const artifact::Training *training = index.settings()->training())
     printf("batch     %llu samples\n",
            static_cast<unsigned long long>(training->global_batch()));
+  printPrecision(index);
   printRequests(index);
   if (const artifact::Plan *plan = index.plan())
     printf("plan      micro-batch %llu, accumulation %u, zero %u, offload %s, "

@@ -106,8 +106,8 @@ std::vector<std::string> makeCommand(const std::string &artifact,
   if (options.trace.steps.first != 0) // Else they were not limited.
     add("trace-steps", std::to_string(options.trace.steps.first) + ":" +
                            std::to_string(options.trace.steps.last));
-  if (options.steps)
-    add("steps", std::to_string(*options.steps));
+  if (options.lastStep)
+    add("stop-after", std::to_string(*options.lastStep));
   if (options.peakGflops)
     add("peak-gflops", std::to_string(*options.peakGflops));
   if (options.peakGbs)

@@ -253,7 +253,7 @@ int runSession(Session &session, const RunOptions &options) {
     return fail(ready, session.world());
 
   TrainOptions train;
-  train.steps = options.steps;
+  train.steps = options.lastStep;
   train.lossesPath = options.losses;
   train.runFolder = options.runFolder;
   train.resume = options.resume;

@@ -143,7 +143,7 @@ private:
     std::error_code ignored;
     std::filesystem::remove(losses, ignored);
     arguments.insert(arguments.end(),
-                     {"--no-run-folder", "--steps", std::to_string(steps),
+                     {"--no-run-folder", "--stop-after", std::to_string(steps),
                       "--losses", losses});
     Outcome outcome = run(arguments);
     std::ifstream lines(losses);

@@ -1,24 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+#include "compiler/config/CanonicalText.h"
 #include "compiler/config/Spelling.h"
 #include "tools/kiln/CommandFiles.h"
 #include "tools/kiln/Commands.h"
 #include "tools/kiln/Overrides.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <fcntl.h>
 #include <filesystem>
 #include <limits>
+#include <new>
 #include <poll.h>
+#include <span>
 #include <type_traits>
 #include <unistd.h>
 
 namespace kiln {
 
+/// Messages quote names from configs and artifacts, which may hold any bytes.
+/// Their lines stay lines.
+static std::string printableLines(std::string_view message) {
+  std::string text;
+  while (true) {
+    size_t end = message.find('\n');
+    text += printableText(message.substr(0, end));
+    if (end == message.npos)
+      return text;
+    text += '\n';
+    message.remove_prefix(end + 1);
+  }
+}
+
 void printError(const std::string &message) {
-  fprintf(stderr, "kiln: error: %s\n", message.c_str());
+  fprintf(stderr, "kiln: error: %s\n", printableLines(message).c_str());
 }
 
 namespace {
@@ -46,6 +64,12 @@ const CLI::Validator stepCount(requirePositive<uint64_t, uint64_t{1} << 53>,
                                "POSITIVE");
 const CLI::Validator processCount(requirePositive<uint64_t, 65536>, "POSITIVE");
 const CLI::Validator positiveNumber(requirePositive<double>, "POSITIVE");
+const CLI::Validator nonEmpty(
+    [](const std::string &text) {
+      return std::string(
+          text.empty() ? "found an empty argument, wanted a value" : "");
+    },
+    "");
 
 /// The verbs with their options and the given values.
 class CommandLine {
@@ -62,9 +86,19 @@ public:
     addRun();
     addVerify();
     addRest();
+    // Empty is what has not been given.
+    for (CLI::App *verb : app.get_subcommands(nullptr))
+      for (CLI::Option *option : verb->get_options())
+        if (option->get_items_expected_max() > 0)
+          option->check(nonEmpty);
   }
 
   int run(int argc, char **argv) {
+    if (std::string name = findWithoutValue({argv, argv + argc});
+        !name.empty()) {
+      printError(name + ": found an empty argument, wanted a value");
+      return exitUsage;
+    }
     try {
       app.parse(argc, argv);
     } catch (const CLI::CallForHelp &) {
@@ -91,6 +125,18 @@ public:
   }
 
 private:
+  /// The option of `--name=`, for which CLI11 takes the next word as a value;
+  /// empty for none.
+  static std::string findWithoutValue(std::span<char *const> arguments) {
+    for (std::string_view word : arguments) {
+      if (word == "--")
+        break;
+      if (word.starts_with("--") && word.find('=') + 1 == word.size())
+        return std::string(word.substr(0, word.size() - 1));
+    }
+    return "";
+  }
+
   CLI::App *addVerb(const char *name, const char *summary) {
     CLI::App *verb = app.add_subcommand(name, summary);
     verb->allow_extras();
@@ -136,8 +182,12 @@ private:
         ->needs(trace);
     verb->add_option("--losses", runOptions.losses,
                      "file that gets one line per step");
-    verb->add_option("--steps", steps, "stop after this many steps")
+    verb->add_option("--steps", steps, "training.steps: how long to train")
         ->transform(stepCount);
+    verb->add_option("--stop-after", runOptions.lastStep,
+                     "end after this step, under the schedule of all")
+        ->transform(stepCount)
+        ->group(""); // For commands that compare the first steps of plans.
     CLI::Option *resume = verb->add_option(
         "--resume", runOptions.resume,
         "auto (the newest intact checkpoint of the run folder), none, or the "
@@ -237,6 +287,10 @@ private:
 
   bool reportStrangers() {
     std::vector<std::string> strangers = app.remaining(true);
+    // CLI11 leaves the mark after which no word is an option.
+    if (auto mark = std::find(strangers.begin(), strangers.end(), "--");
+        mark != strangers.end())
+      strangers.erase(mark);
     bool hasVerb = !app.get_subcommands().empty();
     for (const std::string &stranger : strangers) {
       if (stranger.empty()) {
@@ -279,8 +333,6 @@ private:
 
   /// Completes the options from each other. Returns an exit code.
   int resolveOptions() {
-    if (steps)
-      runOptions.steps = steps;
     if (isFresh)
       runOptions.resume = "none";
     if (!traceSteps.empty()) {
@@ -292,13 +344,16 @@ private:
       }
       runOptions.trace.steps = *range;
     }
-    if (std::string conflicts = findConflicts(
-            runVerb->parsed() ? runOptions.overrides : compile.overrides,
-            steps != 0 && !verify->parsed());
+    std::vector<std::string> &overrides =
+        runVerb->parsed() ? runOptions.overrides : compile.overrides;
+    bool isLength = steps != 0 && !verify->parsed();
+    if (std::string conflicts = findConflicts(overrides, isLength);
         !conflicts.empty()) {
       fputs(conflicts.c_str(), stderr);
       return exitUsage;
     }
+    if (isLength)
+      overrides.push_back("training.steps=" + std::to_string(steps));
     compile.overrides.insert(compile.overrides.end(), replacements.begin(),
                              replacements.end());
     compile.usesCache = !ignoresCache;
@@ -395,6 +450,9 @@ int main(int argc, char **argv) {
       return code;
     kiln::printError("standard output: cannot write; the result is incomplete");
     return static_cast<int>(kiln::Code::io);
+  } catch (const std::bad_alloc &) {
+    fputs("kiln: error: out of memory\n", stderr); // Without any of it.
+    return static_cast<int>(kiln::Code::noPlan);
   } catch (const std::exception &error) {
     kiln::printError(error.what());
     return 1;

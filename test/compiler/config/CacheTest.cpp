@@ -32,6 +32,11 @@ void writeFile(const std::string &path, const std::string &text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
+/// A key like that of a hash.
+std::string keyOf(int digit) {
+  return "kiln_" + std::string(63, '0') + std::to_string(digit);
+}
+
 class CacheTest : public testing::Test {
 protected:
   CacheTest() {
@@ -88,11 +93,11 @@ TEST_F(CacheTest, AFullFolderHasNoTemporaryFiles) {
 
 TEST_F(CacheTest, FindsWhatWasPublished) {
   Cache cache = open();
-  EXPECT_EQ(cache.lookUp("kiln_1", isIntact), "");
+  EXPECT_EQ(cache.lookUp(keyOf(1), isIntact), "");
   EXPECT_FALSE(fs::exists(folder)) << "a look-up must create nothing";
-  std::string path = cache.publish("kiln_1", sourceFile("hello"));
-  EXPECT_EQ(path, folder + "/kiln_1.kiln");
-  EXPECT_EQ(cache.lookUp("kiln_1", isIntact), path);
+  std::string path = cache.publish(keyOf(1), sourceFile("hello"));
+  EXPECT_EQ(path, folder + "/" + keyOf(1) + ".kiln");
+  EXPECT_EQ(cache.lookUp(keyOf(1), isIntact), path);
   EXPECT_EQ(readFile(path), sealed("hello"));
   struct stat status;
   ASSERT_EQ(stat(folder.c_str(), &status), 0);
@@ -102,47 +107,47 @@ TEST_F(CacheTest, FindsWhatWasPublished) {
 
 TEST_F(CacheTest, CorruptEntryIsAMissWithOneWarning) {
   Cache cache = open();
-  std::string path = cache.publish("kiln_1", sourceFile("hello"));
+  std::string path = cache.publish(keyOf(1), sourceFile("hello"));
   for (const std::string &damage :
        {std::string(), sealed("hello").substr(0, 66), sealed("hello") + "x"}) {
     warnings.clear();
     Cache fresh = open();
     writeFile(path, damage);
-    EXPECT_EQ(fresh.lookUp("kiln_1", isIntact), "");
-    EXPECT_EQ(fresh.lookUp("kiln_1", isIntact), "");
+    EXPECT_EQ(fresh.lookUp(keyOf(1), isIntact), "");
+    EXPECT_EQ(fresh.lookUp(keyOf(1), isIntact), "");
     EXPECT_THAT(warnings, ElementsAre(HasSubstr("corrupt cache entry")));
     EXPECT_FALSE(fs::exists(path));
-    EXPECT_EQ(fresh.publish("kiln_1", sourceFile("hello")), path);
+    EXPECT_EQ(fresh.publish(keyOf(1), sourceFile("hello")), path);
   }
 }
 
 TEST_F(CacheTest, AFolderInPlaceOfAnEntryIsRemoved) {
-  open().publish("kiln_1", sourceFile("x"));
-  fs::remove(folder + "/kiln_1.kiln");
-  fs::create_directories(folder + "/kiln_1.kiln/more");
-  EXPECT_EQ(open().lookUp("kiln_1", isIntact), "");
+  open().publish(keyOf(1), sourceFile("x"));
+  fs::remove(folder + "/" + keyOf(1) + ".kiln");
+  fs::create_directories(folder + "/" + keyOf(1) + ".kiln/more");
+  EXPECT_EQ(open().lookUp(keyOf(1), isIntact), "");
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("corrupt cache entry, removed")));
-  EXPECT_EQ(open().lookUp("kiln_1", isIntact), "");
-  EXPECT_NE(open().publish("kiln_1", sourceFile("x")), "");
-  EXPECT_NE(open().lookUp("kiln_1", isIntact), "");
+  EXPECT_EQ(open().lookUp(keyOf(1), isIntact), "");
+  EXPECT_NE(open().publish(keyOf(1), sourceFile("x")), "");
+  EXPECT_NE(open().lookUp(keyOf(1), isIntact), "");
   EXPECT_EQ(warnings.size(), 1u) << "it is gone";
 }
 
 TEST_F(CacheTest, UnusableFolderIsOneWarning) {
   writeFile(scratch + "/a", "a file where a folder should be");
   Cache cache = open();
-  EXPECT_EQ(cache.publish("kiln_1", sourceFile("x")), "");
-  EXPECT_EQ(cache.publish("kiln_2", sourceFile("x")), "");
-  EXPECT_EQ(cache.lookUp("kiln_1", isIntact), "");
+  EXPECT_EQ(cache.publish(keyOf(1), sourceFile("x")), "");
+  EXPECT_EQ(cache.publish(keyOf(2), sourceFile("x")), "");
+  EXPECT_EQ(cache.lookUp(keyOf(1), isIntact), "");
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("no cache: ")));
 }
 
 TEST_F(CacheTest, FolderThatOthersMayWriteIsNotTrusted) {
   Cache cache = open();
-  cache.publish("kiln_1", sourceFile("x"));
+  cache.publish(keyOf(1), sourceFile("x"));
   chmod(folder.c_str(), 0777);
-  EXPECT_EQ(cache.lookUp("kiln_1", isIntact), "");
-  EXPECT_EQ(cache.publish("kiln_2", sourceFile("x")), "");
+  EXPECT_EQ(cache.lookUp(keyOf(1), isIntact), "");
+  EXPECT_EQ(cache.publish(keyOf(2), sourceFile("x")), "");
   EXPECT_THAT(warnings, ElementsAre(HasSubstr("others may write")));
 }
 
@@ -151,7 +156,7 @@ bool hammer(const std::string &folder, const std::string &source, int number) {
   bool isGood = true;
   Cache cache(folder, [&](const std::string &) { isGood = false; });
   for (int round = 0; round < 50; ++round) {
-    std::string key = "kiln_" + std::to_string((number + round) % 8);
+    std::string key = keyOf((number + round) % 8);
     std::string path = cache.lookUp(key, [&](const std::string &entry) {
       return readFile(entry) == readFile(source)
                  ? Status()
@@ -185,17 +190,18 @@ TEST_F(CacheTest, ManyProcessesShareIt) {
 TEST_F(CacheTest, ListsAndClears) {
   Cache cache = open();
   EXPECT_EQ(cache.list().size(), 0u);
-  cache.publish("kiln_2", sourceFile("bb"));
-  cache.publish("kiln_1", sourceFile("a"));
+  cache.publish(keyOf(2), sourceFile("bb"));
+  cache.publish(keyOf(1), sourceFile("a"));
   writeFile(folder + "/kiln_3.kiln.tmp-99-0", "left by a killed process");
   writeFile(folder + "/notes.txt", "not ours");
+  writeFile(folder + "/kiln_thesis.kiln", "not ours");
   std::vector<Cache::Entry> entries = cache.list();
   ASSERT_EQ(entries.size(), 2u);
-  EXPECT_EQ(entries[0].key, "kiln_1");
+  EXPECT_EQ(entries[0].key, keyOf(1));
   EXPECT_EQ(entries[0].bytes, 65u);
   EXPECT_EQ(cache.clear(), 2u);
   size_t files = std::distance(fs::directory_iterator(folder), {});
-  EXPECT_EQ(files, 1u) << "files of others must stay";
+  EXPECT_EQ(files, 2u) << "files of others must stay";
 }
 
 TEST_F(CacheTest, FolderComesFromTheEnvironment) {

@@ -202,6 +202,15 @@ INSTANTIATE_TEST_SUITE_P(
                   "found the part 'computes', wanted preset, parameters, "
                   "compute, activations, gradients, messages, master or "
                   "moments (did you mean 'compute'?)"},
+        BadConfig{"precision: f32",
+                  "precision: {compute: f32, preset: bf16, compute: bf16}",
+                  "17:43: error: duplicate key 'training.precision.compute', "
+                  "first given on line 17"},
+        BadConfig{"precision: f32", "precision: {preset: bf16, preset: f16}",
+                  "duplicate key 'training.precision.preset'"},
+        BadConfig{"seed: 0", "loss_scale: {growth_steps: 9007199254740993}",
+                  "found '9007199254740993', wanted a positive integer up to "
+                  "9007199254740992"},
         BadConfig{"precision: f32", "precision: {preset: bf16, moments: none}",
                   "found 'none' for moments, wanted f32, f64, bf16 or f16"},
         BadConfig{"precision: f32",

@@ -117,6 +117,11 @@ TEST_F(CommandTest, FilesAreCheckedBeforeCompiling) {
   expectRejected("evaluation.path=brief", "brief: has 1 tokens");
   expectRejected("training.init=nothing", "nothing: no such file");
   expectRejected("training.init=brief", "a safetensors file has at least 8");
+  for (const char *output :
+       {"--run-folder text/x", "--losses nothing/x", "--trace nothing/x"})
+    EXPECT_EQ(kiln(std::string("train a.yaml ") + output).code, 5);
+  // Without a state to save, a run can do without the folder.
+  EXPECT_EQ(kiln("train a.yaml --run-folder text/x checkpoint=none").code, 70);
   // They may be on the machine that the artifact runs on.
   EXPECT_EQ(kiln("compile a.yaml data.path=nothing -o m.kiln").code, 70);
 }
@@ -305,6 +310,28 @@ TEST_F(CommandTest, NumbersAreDecimal) {
               HasSubstr("Trained 10 "));
 }
 
+// In whatever way it is given.
+TEST_F(CommandTest, ACosineEndsWithTheRun) {
+  std::string cosine = "run sample 'training.schedule={kind: cosine}' ";
+  for (const char *length : {"--steps 20", "training.steps=20"}) {
+    ASSERT_EQ(kiln(cosine + length + " --fresh").code, 0);
+    EXPECT_THAT(
+        readFile(folder / "runs/sample/config.yaml"),
+        AllOf(HasSubstr("\n  steps: 20\n"), HasSubstr("\n    steps: 20\n")));
+  }
+  Outcome again = kiln(cosine + "--steps 20 --resume=auto");
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.out, AllOf(HasSubstr("nothing is left to do"),
+                               Not(HasSubstr("another config"))));
+}
+
+TEST_F(CommandTest, NamesAreAnyBytes) {
+  fs::copy_file(folder / "a.yaml", folder / "-x.yaml");
+  EXPECT_EQ(kiln("compile -o m.kiln -- -x.yaml log.every=2").code, 0);
+  EXPECT_THAT(kiln("run \"$(printf 'n\\377')\"").err,
+              HasSubstr("kiln: error: n\\xff: "));
+}
+
 TEST_F(CommandTest, ExplicitAutoGoesOn) {
   kiln("run sample --steps 3");
   EXPECT_THAT(
@@ -338,8 +365,8 @@ TEST_F(CommandTest, BadArtifactsAreCode4) {
 TEST_F(CommandTest, InspectShowsPlanMemoryKernelsAndVariables) {
   Outcome text = kiln("inspect sample");
   EXPECT_EQ(text.code, 0) << text.err;
-  for (const char *word :
-       {"batch     8 samples", "peak (reserved)", "kernel", "weight"})
+  for (const char *word : {"batch     8 samples", "precision f32\n",
+                           "peak (reserved)", "kernel", "weight"})
     EXPECT_THAT(text.out, HasSubstr(word));
   Outcome json = kiln("inspect sample --json");
   EXPECT_EQ(json.code, 0) << json.err;

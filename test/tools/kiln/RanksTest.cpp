@@ -184,7 +184,7 @@ protected:
     fs::remove(folder / "losses");
     setenv("KILN_FAULT", ("link:delay_us=" + std::to_string(delay)).c_str(), 1);
     return start("'" KILN_COMMAND "' run -n " + std::to_string(processes) +
-                 " sample --steps 1000000 --losses losses " + more);
+                 " sample --stop-after 1000000 --losses losses " + more);
   }
 
   /// Returns when a signal is no longer a repeat of one sent before.
@@ -259,7 +259,8 @@ TEST_F(RanksTest, MoveExactlyThePlannedBytes) {
   // The names of LD_PRELOAD end at a space, which that of the tree may have.
   fs::create_symlink(KILN_COUNT_MESSAGES, folder / "count.so");
   ASSERT_EQ(run("env LD_PRELOAD=" + (folder / "count.so") +
-                " '" KILN_COMMAND "' run -n 4 sample --no-run-folder --steps " +
+                " '" KILN_COMMAND
+                "' run -n 4 sample --no-run-folder --stop-after " +
                 std::to_string(steps)),
             0)
       << err();
@@ -294,7 +295,7 @@ TEST_F(RanksTest, DoNotGrowMemory) {
     image(index).programs[0]->phases.emplace_back(packed->UnPack());
   write("sample", index);
   Child command = start("'" KILN_COMMAND "' run -n 2 sample --no-run-folder "
-                        "--losses losses --steps 1000000");
+                        "--losses losses --stop-after 1000000");
   uint64_t early = 0, late = 0;
   ASSERT_NO_FATAL_FAILURE(awaitStep(5));
   ASSERT_NO_FATAL_FAILURE(countResidentPages(1, early));
@@ -308,7 +309,8 @@ TEST_F(RanksTest, DoNotGrowMemory) {
 TEST_F(RanksTest, GoOnFromACheckpointOfOneProcess) {
   ASSERT_EQ(run("'" KILN_COMMAND "' run sample --losses one --run-folder run1"),
             0);
-  ASSERT_EQ(run("'" KILN_COMMAND "' run sample --steps 5 --run-folder run"), 0);
+  ASSERT_EQ(
+      run("'" KILN_COMMAND "' run sample --stop-after 5 --run-folder run"), 0);
   ASSERT_EQ(
       run("'" KILN_COMMAND "' run -n 2 sample --losses rest --run-folder run"),
       0)
@@ -358,15 +360,15 @@ TEST_F(RanksTest, CompareWhatIsInFiles) {
     fs::create_directory(folder / name);
     writeFile(folder / name + "/text", text);
   }
-  EXPECT_EQ(runIn("a", "b", "../sample --steps 2"), 0) << err();
+  EXPECT_EQ(runIn("a", "b", "../sample --stop-after 2"), 0) << err();
   writeFile(folder / "b/text", other);
-  EXPECT_EQ(runIn("a", "b", "../sample --steps 2"), 4);
+  EXPECT_EQ(runIn("a", "b", "../sample --stop-after 2"), 4);
   EXPECT_THAT(err(), HasSubstr("rank 1 has another file text ("));
   // Checkpoints of the same step with different contents.
   for (const char *name : {"a", "b"})
     ASSERT_EQ(run("env -C " + (folder / name) +
                   " '" KILN_COMMAND
-                  "' run ../sample --steps 5 --run-folder run"),
+                  "' run ../sample --stop-after 5 --run-folder run"),
               0)
         << err();
   writeFile(folder / "b/text", text);
@@ -382,9 +384,10 @@ TEST_F(RanksTest, CompareWhatIsInFiles) {
 // Ranks that go on would block on those that have ended.
 TEST_F(RanksTest, RefuseAnotherCourse) {
   setenv("KILN_COLLECTIVE_TIMEOUT", "20", 1);
-  EXPECT_EQ(runTwo("sample --steps 2", "sample --steps 5", 3), 2);
-  EXPECT_THAT(err(), HasSubstr("rank 0 has another --steps (2) than ranks 1, "
-                               "2 and 3 (5)"));
+  EXPECT_EQ(runTwo("sample --stop-after 2", "sample --stop-after 5", 3), 2);
+  EXPECT_THAT(err(),
+              HasSubstr("rank 0 has another number of steps (2) than ranks 1, "
+                        "2 and 3 (5)"));
   EXPECT_EQ(runTwo("sample", "sample --resume none"), 2);
   EXPECT_THAT(err(), HasSubstr("rank 1 has another --resume (none)"));
 }
