@@ -123,6 +123,8 @@ Json describeCollectives(const artifact::Index &index,
       list.push_back(
           {{"name", nameCollective(*phase, number, index)},
            {"kind", artifact::EnumNameCollectiveKind(collective->kind())},
+           {"element_type",
+            artifact::EnumNameElementType(collective->element_type())},
            {"axes", axes},
            {"members", Mesh(index).count(collective->axes())},
            {"count", phase->repeat()},
