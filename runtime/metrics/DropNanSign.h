@@ -7,7 +7,7 @@
 
 namespace kiln {
 
-/// What is not a number is "nan": its sign says nothing, and is printed.
+/// NaN without its sign, which says nothing and would be printed.
 inline double dropNanSign(double value) {
   return std::isnan(value) ? std::numeric_limits<double>::quiet_NaN() : value;
 }

@@ -6,15 +6,13 @@
 #include "runtime/data/Fingerprint.h"
 #include "runtime/metrics/DropNanSign.h"
 #include "runtime/metrics/TrainLog.h"
+#include "runtime/session/SignalWatch.h"
 #include "runtime/session/Signals.h"
 
-#include <atomic>
 #include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <tuple>
@@ -24,66 +22,6 @@
 namespace kiln {
 
 namespace {
-
-std::atomic<int> receivedSignal = 0;
-std::atomic<int64_t> receivedAt = 0; // In ns; any thread may get the signal.
-static_assert(std::atomic<int>::is_always_lock_free &&
-                  std::atomic<int64_t>::is_always_lock_free,
-              "a signal handler writes them");
-
-/// Calls only what may be called in a signal handler.
-void noteSignal(int signal) {
-  timespec now;
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  int64_t time = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec, first = 0;
-  if (!receivedAt.compare_exchange_strong(first, time)) {
-    if (time - first < std::chrono::nanoseconds(sameRequest).count())
-      return;
-    (void)std::signal(signal, SIG_DFL);
-    (void)std::raise(signal); // Ends the process once the handler returns.
-    return;
-  }
-  receivedSignal = signal;
-  if (Roster::isJoined())
-    return; // The command speaks for all.
-  int saved = errno;
-  (void)writeText(2, "kiln: stopping after this step; signal again to stop "
-                     "at once\n");
-  errno = saved;
-}
-
-/// While it lives the first of these signals is noted, its repeats are the same
-/// request, and a later one ends the process. A bare mpirun ends its ranks
-/// itself on SIGINT and SIGTERM; SIGUSR1 is what it passes on.
-class SignalWatch {
-public:
-  SignalWatch() {
-    receivedSignal = 0;
-    receivedAt = 0;
-    if (std::exchange(isHeld, true))
-      return;
-    struct sigaction action = {};
-    action.sa_handler = noteSignal;
-    action.sa_flags = SA_RESTART;
-    for (size_t i = 0; i < std::size(numbers); ++i)
-      takeSignal(numbers[i], action, before[i]);
-  }
-  /// The repeat of a signal may come when the state is saved already: it must
-  /// not spoil the exit code.
-  ~SignalWatch() {
-    if (receivedSignal != 0)
-      return;
-    for (size_t i = 0; i < std::size(numbers); ++i)
-      ::sigaction(numbers[i], &before[i], nullptr);
-    isHeld = false;
-  }
-  SignalWatch(const SignalWatch &) = delete;
-
-private:
-  static constexpr int numbers[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
-  static inline struct sigaction before[std::size(numbers)];
-  static inline bool isHeld = false;
-};
 
 double secondsBetween(std::chrono::steady_clock::time_point begin,
                       std::chrono::steady_clock::time_point end) {
@@ -397,7 +335,7 @@ Status TrainingLoop::run() {
 Status TrainingLoop::feedStep() {
   stepStart_ = Clock::now();
   Status fed = feeder_ ? feeder_->next() : Status();
-  int received = receivedSignal,
+  int received = SignalWatch::received(),
       signal = received ? received : Roster::requestedStop();
   signal_ = static_cast<uint64_t>(signal);
   World *world = session_.world();

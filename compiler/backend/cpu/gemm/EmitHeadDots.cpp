@@ -108,8 +108,7 @@ void HeadWriter::scaleProbabilityDots(Value block, Value inChunk,
     write.store(mulFloat(write.load(panels, place, kDotBlock), factor), panels,
                 place);
   });
-  // What is left of the label's logit is minus the logarithm of its
-  // probability.
+  // The loss of a token is minus the logarithm of its label's probability.
   Value losses = write.add(write.mul(inChunk, plan.lanes), plan.labelLogits);
   forEachToken(write.add(chunk.first, inChunk), [&](Value lane, Value label) {
     Value row = write.sub(label, begin);
