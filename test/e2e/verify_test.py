@@ -116,6 +116,17 @@ class Verify(KilnTest):
         self.assertRegex(out, r"same, in f64 \d")
         self.assertIn("0 plans within 1e-05 of one device, 1 by f64, 1 refused, 0 wrong", out)
 
+    def test_a_plan_that_skips_another_step_is_no_other_step(self):
+        """A scale of 2^18 overflows with the whole batch at once, and with fewer samples in fewer steps."""
+        self.config("bert.yaml", {
+            "model": {"kind": "bert", "layers": 2, "hidden": 18, "heads": 3, "feed_forward": 23, "sequence": 13,
+                      "vocabulary": 101},
+            "training": {"steps": 5, "global_batch": 11, "precision": "f16", "loss_scale": {"initial": 2**18},
+                         "clip_norm": 0.5, "optimizer": {"kind": "adamw", "learning_rate": 2e-3, "epsilon": 1e-4}},
+            "data": {"kind": "none"}})
+        out, _ = self.kiln("verify", "bert.yaml", "--plans", "1")
+        self.assertRegex(out, r"same, in f64 \d")
+
     def test_bad_input(self):
         for plans in ("some", "-1", "+1", " 1", "0", "1x", "99999999999999999999"):
             _, err = self.kiln("verify", "mlp.yaml", f"--plans={plans}", code=2)

@@ -94,6 +94,12 @@ public:
   Outcome trainInF64(const Plan &plan) const {
     std::vector<std::string> arguments = describe("train", plan);
     arguments.push_back("--override=training.precision=f64");
+    // Only f16 may have another one.
+    LossScaleConfig usual;
+    arguments.push_back("--override=training.loss_scale.initial=" +
+                        std::to_string(int64_t(usual.initial)));
+    arguments.push_back("--override=training.loss_scale.growth_steps=" +
+                        std::to_string(usual.growthSteps));
     return measure(arguments);
   }
 
