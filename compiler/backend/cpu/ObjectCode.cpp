@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/ObjectCode.h"
 #include "compiler/backend/cpu/ExpandConversions.h"
+#include "compiler/backend/cpu/MoveBfloatsAsIntegers.h"
 #include "runtime/TemporaryFiles.h"
 
 #include "mlir/Conversion/Passes.h"
@@ -130,7 +131,9 @@ lowerToLlvmDialect(ModuleOp module, const CpuTarget &target, bool preciseMath) {
     return failure();
   PassManager manager(module.getContext());
   buildLowering(manager);
-  return manager.run(module);
+  if (failed(manager.run(module)))
+    return failure();
+  return moveBfloatsAsIntegers(module);
 }
 
 // The lowered function takes one pointer per buffer. The runtime cannot call

@@ -207,6 +207,33 @@ std::vector<std::string> accumulatingOps() {
   return names;
 }
 
+// Rows of any length, which vectors of odd sizes move.
+TEST(NarrowMoves, OfEverySize) {
+  for (const char *type : {"bf16", "f16"})
+    for (int64_t size : {1, 3, 13, 31, 33, 53, 65, 97}) {
+      SCOPED_TRACE(type + (" " + std::to_string(size)));
+      std::string text = R"(
+func.func @f(%x: tensor<Nxbf16>, %y: tensor<7xNxbf16>) -> (tensor<7xNxbf16>, tensor<Nx7xbf16>, tensor<14xNxbf16>, tensor<3xNxbf16>) {
+  %a = kiln.broadcast "n->bn" %x : tensor<Nxbf16> -> tensor<7xNxbf16>
+  %b = kiln.transpose "bn->nb" %y : tensor<7xNxbf16> -> tensor<Nx7xbf16>
+  %c = kiln.concatenate %a, %y dimension 0 : (tensor<7xNxbf16>, tensor<7xNxbf16>) -> tensor<14xNxbf16>
+  %d = kiln.slice %y dimension 0 offset 2 : tensor<7xNxbf16> -> tensor<3xNxbf16>
+  return %a, %b, %c, %d : tensor<7xNxbf16>, tensor<Nx7xbf16>, tensor<14xNxbf16>, tensor<3xNxbf16>
+})";
+      for (auto [from, to] :
+           {std::pair<std::string, std::string>("N", std::to_string(size)),
+            std::pair<std::string, std::string>("bf16", type)})
+        for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
+             at += to.size())
+          text.replace(at, from.size(), to);
+      std::vector<std::vector<double>> inputs(2);
+      for (int64_t i = 0; i < 8 * size; ++i)
+        inputs[i >= size].push_back(double(i % 251));
+      EXPECT_EQ(evaluate(text, inputs, /*isReference=*/false),
+                evaluate(text, inputs, /*isReference=*/true));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ops, Narrow, testing::ValuesIn(accumulatingOps()),
                          [](const testing::TestParamInfo<std::string> &info) {
                            return info.param;
