@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #include "compiler/backend/cpu/MoveBfloatsAsIntegers.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
@@ -11,11 +13,6 @@ using namespace mlir;
 namespace kiln::cpu {
 
 static bool isBf16(Type type) { return getElementTypeOrSelf(type).isBF16(); }
-
-static bool isDot(Operation *op) {
-  auto call = dyn_cast<LLVM::CallIntrinsicOp>(op);
-  return call && call.getIntrin().contains("dpbf16ps");
-}
 
 // Whether an op only moves its values.
 static bool isMove(Operation *op) {
@@ -27,15 +24,16 @@ static bool isMove(Operation *op) {
              LLVM::vector_insert, LLVM::vector_extract>(op);
 }
 
-// The instruction wants its operands as they are called.
-static void giveBack(LLVM::CallIntrinsicOp dot) {
-  OpBuilder builder(dot);
-  for (OpOperand &operand : dot->getOpOperands())
-    if (auto type = dyn_cast<VectorType>(operand.get().getType());
-        type && type.getElementType().isInteger(16))
-      operand.set(LLVM::BitcastOp::create(builder, dot.getLoc(),
-                                          type.clone(builder.getBF16Type()),
-                                          operand.get()));
+bool onlyMovesBfloats(ModuleOp module) {
+  return !module
+              .walk([](Operation *op) {
+                bool computes =
+                    isa<arith::ExtFOp, arith::TruncFOp, arith::BitcastOp,
+                        LLVM::CallIntrinsicOp, vector::BitCastOp>(op);
+                return computes ? WalkResult::interrupt()
+                                : WalkResult::advance();
+              })
+              .wasInterrupted();
 }
 
 LogicalResult moveBfloatsAsIntegers(ModuleOp module) {
@@ -53,13 +51,10 @@ LogicalResult moveBfloatsAsIntegers(ModuleOp module) {
       return std::nullopt;
     return IntegerAttr::get(word, value.getValue().bitcastToAPInt());
   });
-  SmallVector<LLVM::CallIntrinsicOp> dots;
   WalkResult walked = module.walk([&](Operation *op) {
     bool hasBfloats = llvm::any_of(op->getOperandTypes(), isBf16) ||
                       llvm::any_of(op->getResultTypes(), isBf16);
-    if (isDot(op))
-      dots.push_back(cast<LLVM::CallIntrinsicOp>(op));
-    else if (hasBfloats && !isMove(op))
+    if (hasBfloats && !isMove(op))
       return WalkResult(op->emitOpError("computes on bf16; wanted conversions "
                                         "to and from f32 around it"));
     return WalkResult::advance();
@@ -74,8 +69,6 @@ LogicalResult moveBfloatsAsIntegers(ModuleOp module) {
         for (BlockArgument argument : block.getArguments())
           argument.setType(replacer.replace(argument.getType()));
   });
-  for (LLVM::CallIntrinsicOp dot : dots)
-    giveBack(dot);
   return success();
 }
 

@@ -127,13 +127,14 @@ void loadLoweringDialects(MLIRContext &context) {
 
 static LogicalResult
 lowerToLlvmDialect(ModuleOp module, const CpuTarget &target, bool preciseMath) {
+  bool isMove = onlyMovesBfloats(module);
   if (failed(expand(module, target, preciseMath)))
     return failure();
   PassManager manager(module.getContext());
   buildLowering(manager);
   if (failed(manager.run(module)))
     return failure();
-  return moveBfloatsAsIntegers(module);
+  return isMove ? moveBfloatsAsIntegers(module) : success();
 }
 
 // The lowered function takes one pointer per buffer. The runtime cannot call
